@@ -250,8 +250,7 @@ def test_users_operations_in_the_fleet_can_be_limited() -> None:
     with pytest.raises(errors.ConflictError) as conflict:
         site.schedule(Kind.REDEPLOY, "pool_0", "db")
     assert conflict.value.message == (
-        "the fleet allows 2 users' operations at a time, and this would be one more: "
-        "wait for one to end, or ask for fewer"
+        "the fleet allows 2 users' operations at a time: wait for one to end, or ask for fewer"
     )
     assert conflict.value.facts["limit"] == 2
     assert [each.id for each in site.live()] == [first.id]
@@ -274,8 +273,7 @@ def test_operations_of_each_tenant_can_be_limited() -> None:
     with pytest.raises(errors.ConflictError) as conflict:
         site.schedule(Kind.RESTART, "pool_0", by="tenant:a")
     assert conflict.value.message == (
-        "tenant:a may have 2 operations at a time, and this would be one more: "
-        "wait for one to end, cancel one, or ask for fewer"
+        "tenant:a may have 2 operations at a time: wait for one to end, cancel one, or ask for fewer"
     )
     with pytest.raises(errors.ConflictError, match="tenant:b may have 2"):
         site.schedule(Kind.RESTART, "pool_0", "pool_1", "db", by="tenant:b")

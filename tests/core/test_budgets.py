@@ -74,7 +74,7 @@ def test_what_is_back_is_no_longer_out() -> None:
     standing.add(0, 2)
     standing.add(1, 1)
     standing.add(0, -2)
-    assert (standing.planned, standing.out) == ({1: 1}, 2)
+    assert (standing.planned, standing.vms) == ({1: 1}, 2)
 
 
 def test_planned_maintenance_that_no_budget_allows_is_refused() -> None:

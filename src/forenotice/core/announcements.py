@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from forenotice.core import budgets, errors, lifecycle, placement, windows
 from forenotice.core.blockers import announcement_blockers
 from forenotice.core.draft import Draft
-from forenotice.core.fleet import Policy, Scope, Vm, names, names_of, natural_key
-from forenotice.core.lifecycle import RECHECK, is_listening
+from forenotice.core.fleet import Scope, Vm, names, names_of, natural_key
+from forenotice.core.lifecycle import RECHECK
 from forenotice.core.operations import DEGRADED_NOTICE, Event, Kind, Operation, Source, Status
 from forenotice.core.roles import TENANT
 
@@ -33,18 +34,19 @@ class Request:
 def schedule(draft: Draft, request: Request) -> Operation:
     """Make the operation and its events. Some are born Started; one that waits for a window is Planned and has none."""
     kind = request.kind
-    if kind.traits.of_host:
-        host, vms = _vms_of_host(draft, request)
-    else:
-        host, vms = _one_vm(draft, request)
+    host, vms = _vms_of_host(draft, request) if kind.traits.of_host else _one_vm(draft, request)
     if kind is Kind.HARDWARE_FAILURE:
         _clear_the_way(draft, host)
         vms = draft.vms_on(host)
-    if kind.traits.planned:
-        _require_budgets(draft, host, vms)
     notice = _notice(draft, request, vms)
-    told_at, not_before = _when(draft, request, vms, notice)
-    planned = told_at > draft.now
+    announce_at, not_before = draft.now, windows.earliest(draft, notice)
+    if kind.traits.planned:
+        for scope, members in _by_scope(draft, vms):
+            size = draft.size_of(scope.key)
+            budgets.require_possible(scope.key, scope.policy, members=size, vms=len(members), host=host)
+        not_before = windows.first_start(draft, [vm.name for vm in vms], request.rollout, not_before)
+        announce_at = windows.announce_at(not_before, draft.timing.shortened(notice), draft.now)
+    planned = announce_at > draft.now
     operation = Operation(
         id=draft.new_id(),
         kind=kind,
@@ -53,23 +55,17 @@ def schedule(draft: Draft, request: Request) -> Operation:
         status=Status.PLANNED if planned else Status.SCHEDULED,
         created_at=draft.now,
         not_before=not_before,
-        due_at=told_at if planned else not_before,
+        due_at=announce_at if planned else not_before,
         notice=notice,
         by=draft.by,
         reason=request.reason,
         rollout=request.rollout,
     )
     if kind is Kind.REDEPLOY and request.name not in placement.choose(draft, operation, operation.vms):
-        size = placement.size_in_the_way(draft, request.name)
-        raise errors.ConflictError(
-            placement.without_target({request.name: size}),
-            vm=request.name,
-            **({} if size is None else {"size": size}),
-        )
-    if operation.status is Status.PLANNED:
-        _plan(draft, operation)
-    else:
-        announce(draft, operation)
+        missing = placement.size_in_the_way(draft, request.name)
+        facts = {} if missing is None else {"size": missing}
+        raise errors.ConflictError(placement.without_target({request.name: missing}), vm=request.name, **facts)
+    (_plan if planned else announce)(draft, operation)
     if kind in (Kind.DEGRADED_HARDWARE, Kind.HARDWARE_FAILURE) and not draft.host(host).cordoned:
         draft.put_host(replace(draft.host(host), cordoned=True))
         draft.note("host.cordoned", host=host, operation=operation.id)
@@ -93,8 +89,9 @@ def announce_in_time(draft: Draft, operation: Operation) -> None:
     if not found:
         earliest = windows.earliest(draft, operation.notice)
         not_before = windows.first_start(draft, operation.vms, operation.rollout, earliest)
-        told = replace(operation, status=Status.SCHEDULED, not_before=not_before, due_at=not_before, held=False)
-        announce(draft, told)
+        announce(
+            draft, replace(operation, status=Status.SCHEDULED, not_before=not_before, due_at=not_before, held=False)
+        )
         return
     known = [blocker.until for blocker in found if blocker.until is not None]
     held = len(known) < len(found)
@@ -109,36 +106,29 @@ def announce_in_time(draft: Draft, operation: Operation) -> None:
 def _plan(draft: Draft, operation: Operation) -> None:
     """Operators see it; guests do not."""
     draft.put_operation(operation)
-    draft.note(
-        "operation.planned",
-        operation=operation.id,
-        host=operation.host,
-        rollout=operation.rollout,
-        kind=operation.kind,
-        vms=list(operation.vms),
-        announce_at=operation.due_at,
-        not_before=operation.not_before,
-        reason=operation.reason,
-    )
+    _note(draft, "operation.planned", operation, announce_at=operation.due_at, not_before=operation.not_before)
 
 
 def announce(draft: Draft, operation: Operation) -> None:
     """Tell every scope that is concerned; start what is born Started, and say when tick looks at the rest first."""
     draft.put_operation(operation)
-    draft.note(
-        "operation.scheduled",
-        operation=operation.id,
-        host=operation.host,
-        rollout=operation.rollout,
-        kind=operation.kind,
-        vms=list(operation.vms),
-        reason=operation.reason,
-    )
+    _note(draft, "operation.scheduled", operation)
     vms = [draft.vm(name) for name in operation.vms]
     if _is_announced(draft, operation.kind, vms):
         for scope, members in _by_scope(draft, vms):
             _tell(draft, operation, scope, members)
-    _settle_first_look(draft, operation)
+    approved = all(event.approved for event in draft.live_events_of(operation.id))
+    if operation.kind is Kind.HARDWARE_FAILURE:
+        lifecycle.start(draft, operation)
+    elif approved and operation.kind.traits.source is Source.USER:
+        lifecycle.start_or_hold(draft, operation, expiry_from=draft.now)
+    elif approved:
+        draft.put_operation(replace(operation, due_at=draft.now))
+
+
+def _note(draft: Draft, action: str, operation: Operation, **times: datetime | None) -> None:
+    facts: Any = {**times, "kind": operation.kind, "vms": list(operation.vms), "reason": operation.reason}
+    draft.note(action, operation, **facts)
 
 
 def _vms_of_host(draft: Draft, request: Request) -> tuple[str, list[Vm]]:
@@ -149,18 +139,12 @@ def _vms_of_host(draft: Draft, request: Request) -> tuple[str, list[Vm]]:
     vms = draft.vms_on(host.name)
     arriving = placement.arriving_at(draft, host.name)
     if arriving and request.kind.traits.planned:
-        operation, vms_ = arriving[0]
-        raise errors.ConflictError(
-            f"operation {operation.id} is moving {names(vms_)} to host {host.name}: let it end first",
-            operation=operation.id,
-            status=operation.status,
-        )
+        operation, moving = arriving[0]
+        why = f"operation {operation.id} is moving {names(moving)} to host {host.name}: let it end first"
+        raise errors.ConflictError(why, operation=operation.id, status=operation.status)
     if not vms and not arriving:
-        raise errors.ConflictError(
-            f"host {host.name} has no VMs: there is nobody to tell, so go ahead with it, or cordon it",
-            host=host.name,
-            vms=0,
-        )
+        why = f"host {host.name} has no VMs, so no guest has to be told: carry out the maintenance, or cordon the host"
+        raise errors.ConflictError(why, host=host.name, vms=0)
     return host.name, vms
 
 
@@ -172,48 +156,29 @@ def _one_vm(draft: Draft, request: Request) -> tuple[str, list[Vm]]:
         if other.kind is request.kind and other.status is Status.SCHEDULED:
             raise _already(request, other)
     if request.kind.traits.source is Source.USER:
-        _require_within_limits(draft, vm)
+        _require_within_limits(draft, draft.scope(vm.scope))
     return vm.host, [vm]
 
 
 def _already(request: Request, other: Operation) -> errors.ConflictError:
-    return errors.ConflictError(
-        f"{request.name} has a {request.kind} that is {other.status} already: operation {other.id}",
-        operation=other.id,
-        status=other.status,
-        not_before=other.not_before,
-    )
+    why = f"{request.name} has a {request.kind} that is {other.status} already: operation {other.id}"
+    return errors.ConflictError(why, operation=other.id, status=other.status, not_before=other.not_before)
 
 
-def _require_within_limits(draft: Draft, vm: Vm) -> None:
-    _require_within_limit_of_scope(draft, vm)
-    limits, asked_by = draft.limits, draft.world.asked_by
-    if limits.fleet is not None and asked_by.total() >= limits.fleet:
-        raise errors.ConflictError(
-            f"the fleet allows {limits.fleet} users' operations at a time, and this would be one more: "
-            "wait for one to end, or ask for fewer",
-            limit=limits.fleet,
+def _require_within_limits(draft: Draft, scope: Scope) -> None:
+    limit, fleet, tenant = scope.policy.max_user_operations, draft.limits.fleet, draft.limits.tenant
+    if limit is not None and len(live := draft.users_operations_in(scope.key)) >= limit:
+        why = (
+            f"{scope.name} has {len(live)} users' operations under way and allows {limit} at a time: "
+            "wait for one to end, or cancel one"
         )
-    if limits.tenant is not None and draft.by.startswith(TENANT) and asked_by[draft.by] >= limits.tenant:
-        raise errors.ConflictError(
-            f"{draft.by} may have {limits.tenant} operations at a time, and this would be one more: "
-            "wait for one to end, cancel one, or ask for fewer",
-            limit=limits.tenant,
-        )
-
-
-def _require_within_limit_of_scope(draft: Draft, vm: Vm) -> None:
-    limit = draft.scope(vm.scope).policy.max_user_operations
-    if limit is None:
-        return
-    live = draft.users_operations_in(vm.scope)
-    if len(live) >= limit:
-        raise errors.ConflictError(
-            f"{draft.scope(vm.scope).name} has {len(live)} users' operations under way and allows {limit} at a time: "
-            "wait for one to end, or cancel one",
-            limit=limit,
-            operations=sorted(live),
-        )
+        raise errors.ConflictError(why, limit=limit, operations=sorted(live))
+    if fleet is not None and draft.world.asked_by.total() >= fleet:
+        why = f"the fleet allows {fleet} users' operations at a time: wait for one to end, or ask for fewer"
+        raise errors.ConflictError(why, limit=fleet)
+    if tenant is not None and draft.by.startswith(TENANT) and draft.world.asked_by[draft.by] >= tenant:
+        why = f"{draft.by} may have {tenant} operations at a time: wait for one to end, cancel one, or ask for fewer"
+        raise errors.ConflictError(why, limit=tenant)
 
 
 def _clear_the_way(draft: Draft, host: str) -> None:
@@ -236,41 +201,23 @@ def _clear_the_way(draft: Draft, host: str) -> None:
         if lifecycle.may_be_canceled(operation):
             failed = dict.fromkeys(operation.vms, f"host {host} has failed")
             lifecycle.end(draft, replace(operation, failures=failed), Status.CANCELED)
-        elif set(operation.vms) == set(operation.done):
-            lifecycle.end(draft, operation, Status.COMPLETED)
         else:
-            lifecycle.end(draft, operation, Status.FAILED)
+            done = set(operation.vms) == set(operation.done)
+            lifecycle.end(draft, operation, Status.COMPLETED if done else Status.FAILED)
 
 
 def _notice(draft: Draft, request: Request, vms: list[Vm]) -> timedelta:
     minimum = request.kind.traits.notice
-    notice = usual_notice(request.kind)
-    if notice is None:
-        notice = draft.scope(vms[0].scope).policy.terminate_notice or timedelta(0)
-    if request.notice is not None:
-        if request.kind in NOTICE_SETTLED:
-            raise errors.RefusedError(f"the notice of a {request.kind} cannot be chosen: leave it out")
-        if request.notice < minimum:
-            raise errors.RefusedError(
-                f"{request.kind} needs at least {minimum / MINUTE:g} minutes of notice, not {request.notice / MINUTE:g}"
-            )
-        notice = request.notice
-    return notice
-
-
-def _when(draft: Draft, request: Request, vms: list[Vm], notice: timedelta) -> tuple[datetime, datetime]:
-    """When guests are told, and NotBefore."""
-    earliest = windows.earliest(draft, notice)
-    if not request.kind.traits.planned:
-        return draft.now, earliest
-    not_before = windows.first_start(draft, [vm.name for vm in vms], request.rollout, earliest)
-    return windows.announce_at(not_before, draft.timing.shortened(notice), draft.now), not_before
-
-
-def _require_budgets(draft: Draft, host: str, vms: list[Vm]) -> None:
-    for scope, members in _by_scope(draft, vms):
-        size = draft.size_of(scope.key)
-        budgets.require_possible(scope.key, scope.policy, members=size, vms=len(members), host=host)
+    if request.notice is None:
+        usual = usual_notice(request.kind)
+        return usual if usual is not None else draft.scope(vms[0].scope).policy.terminate_notice or timedelta(0)
+    if request.kind in NOTICE_SETTLED:
+        raise errors.RefusedError(f"the notice of a {request.kind} cannot be chosen: leave it out")
+    if request.notice < minimum:
+        raise errors.RefusedError(
+            f"{request.kind} needs at least {minimum / MINUTE:g} minutes of notice, not {request.notice / MINUTE:g}"
+        )
+    return request.notice
 
 
 def _is_announced(draft: Draft, kind: Kind, vms: list[Vm]) -> bool:
@@ -287,20 +234,19 @@ def _by_scope(draft: Draft, vms: list[Vm]) -> list[tuple[Scope, list[Vm]]]:
     return [(draft.scope(key), members) for key, members in found.items()]
 
 
-def _is_auto_approved(policy: Policy, kind: Kind) -> bool:
-    return (policy.auto_approve_restart and kind is Kind.RESTART) or (
-        policy.auto_approve_redeploy and kind is Kind.REDEPLOY
-    )
+def _approved_by(draft: Draft, kind: Kind, scope: Scope) -> str | None:
+    """What approves the event of a scope as soon as it is announced."""
+    if kind is Kind.HARDWARE_FAILURE:
+        return None
+    if scope.policy.auto_approve_restart and kind is Kind.RESTART:
+        return BY_POLICY
+    if scope.policy.auto_approve_redeploy and kind is Kind.REDEPLOY:
+        return BY_POLICY
+    return None if lifecycle.is_listening(scope, draft.now, draft.timing) else BY_SILENCE
 
 
 def _tell(draft: Draft, operation: Operation, scope: Scope, members: list[Vm]) -> None:
-    traits = operation.kind.traits
-    by = None
-    if operation.kind is not Kind.HARDWARE_FAILURE:
-        if not is_listening(scope, draft.now, draft.timing):
-            by = BY_SILENCE
-        if _is_auto_approved(scope.policy, operation.kind):
-            by = BY_POLICY
+    traits, by = operation.kind.traits, _approved_by(draft, operation.kind, scope)
     event = Event(
         id=draft.new_id().upper(),
         operation=operation.id,
@@ -321,23 +267,10 @@ def _tell(draft: Draft, operation: Operation, scope: Scope, members: list[Vm]) -
     draft.put_event(event)
     draft.note(
         "event.scheduled",
-        scope=scope.key,
-        event=event.id,
-        operation=operation.id,
+        event,
         host=operation.host,
         type=event.type,
         resources=list(event.resources),
         not_before=event.not_before,
         approved_by=by,
     )
-
-
-def _settle_first_look(draft: Draft, operation: Operation) -> None:
-    """Start what is born Started; for the rest, say when tick looks at it first."""
-    approved = all(event.approved for event in draft.live_events_of(operation.id))
-    if operation.kind is Kind.HARDWARE_FAILURE:
-        lifecycle.start(draft, operation)
-    elif approved and operation.kind.traits.source is Source.USER:
-        lifecycle.start_or_hold(draft, operation, expiry_from=draft.now)
-    elif approved:
-        draft.put_operation(replace(operation, due_at=draft.now))

@@ -61,22 +61,20 @@ def start_blockers(draft: Draft, operation: Operation, expiry_from: datetime) ->
     """Everything in the way of a Scheduled operation. Nothing starts by expiry alone before `expiry_from`."""
     events = draft.live_events_of(operation.id)
     return [
-        *_of_consent(draft, operation, events, expiry_from),
-        *_of_earlier_deletions(draft, operation, events),
-        *_of_rollout(draft, operation),
-        *_of_windows(draft, operation),
-        *_of_update_domains(draft, operation, events),
-        *_of_budgets(draft, operation, events),
-        *_of_busy_vms(draft, operation),
-        *_of_targets(draft, operation),
+        *_consent(draft, operation, events, expiry_from),
+        *(_earlier_deletions(draft, operation, events) if operation.kind is Kind.DELETION else ()),
+        *_rollout(draft, operation),
+        *(_planned(draft, operation, events) if operation.kind.traits.planned else ()),
+        *_busy_vms(draft, operation),
+        *(target_blockers(draft, operation) if operation.kind.traits.moves else ()),
     ]
 
 
 def announcement_blockers(draft: Draft, operation: Operation) -> list[Blocker]:
     """Everything in the way of telling guests of a Planned operation."""
     return [
-        *_of_arrivals(draft, operation.host),
-        *_of_impossible_budgets(draft, operation),
+        *arrival_blockers(draft, operation.host),
+        *_impossible_budgets(draft, operation),
         *window_blockers(draft, operation.vms, operation.rollout, operation.notice),
     ]
 
@@ -92,126 +90,95 @@ def window_blockers(draft: Draft, vms: Iterable[str], rollout: str | None, notic
         if slot is None:
             yield Blocker(kind=BlockerKind.WINDOW, scope=scope, rollout=mine)
         else:
-            yield Blocker(
-                kind=BlockerKind.ANNOUNCEMENT,
-                until=slot.announce_at,
-                opens_at=slot.not_before,
-                scope=scope,
-                rollout=mine,
-            )
+            until, opens_at = slot.announce_at, slot.not_before
+            yield Blocker(kind=BlockerKind.ANNOUNCEMENT, until=until, opens_at=opens_at, scope=scope, rollout=mine)
 
 
-def _of_arrivals(draft: Draft, host: str) -> Iterator[Blocker]:
+def arrival_blockers(draft: Draft, host: str) -> Iterator[Blocker]:
     for operation, _ in placement.arriving_at(draft, host):
         yield Blocker(kind=BlockerKind.HOST_BUSY, operation=operation.id)
 
 
-def _of_impossible_budgets(draft: Draft, operation: Operation) -> Iterator[Blocker]:
+def target_blockers(draft: Draft, operation: Operation) -> Iterator[Blocker]:
+    """VMs that must move and that no host can take."""
+    targets = placement.choose(draft, operation, operation.vms)
+    for name in operation.vms:
+        if name not in targets:
+            yield Blocker(kind=BlockerKind.TARGET_HOST, vm=name, size=placement.size_in_the_way(draft, name))
+
+
+def _impossible_budgets(draft: Draft, operation: Operation) -> Iterator[Blocker]:
     """Budgets that can never be met, because a policy, the group or its placement has changed since."""
-    named = Counter(draft.vm(name).scope for name in operation.vms)
-    for scope, vms in named.items():
+    for scope, vms in Counter(draft.vm(name).scope for name in operation.vms).items():
         most = budgets.allowed(draft.scope(scope).policy, draft.size_of(scope))
         if most is not None and vms > most:
             yield Blocker(kind=BlockerKind.BUDGET, scope=scope)
 
 
-def _of_consent(draft: Draft, operation: Operation, events: list[Event], expiry_from: datetime) -> Iterator[Blocker]:
-    ahead = draft.now < operation.expires_at
+def _consent(draft: Draft, operation: Operation, events: list[Event], expiry_from: datetime) -> Iterator[Blocker]:
+    until = operation.expires_at
     unapproved = [event for event in events if not event.approved]
-    if ahead:
+    if draft.now < until:
         for event in unapproved:
-            yield Blocker(kind=BlockerKind.APPROVAL, until=operation.expires_at, scope=event.scope, event=event.id)
+            yield Blocker(kind=BlockerKind.APPROVAL, until=until, scope=event.scope, event=event.id)
         if unapproved and operation.clock_jumped:
-            yield Blocker(kind=BlockerKind.CLOCK, until=operation.expires_at)
+            yield Blocker(kind=BlockerKind.CLOCK, until=until)
         if operation.kind is Kind.DEGRADED_HARDWARE and events and all(event.implied for event in events):
-            yield Blocker(kind=BlockerKind.NOTICE, until=operation.expires_at)
+            yield Blocker(kind=BlockerKind.NOTICE, until=until)
     elif unapproved and draft.now < expiry_from:
         yield Blocker(kind=BlockerKind.START_UP, until=expiry_from)
 
 
-def _of_earlier_deletions(draft: Draft, operation: Operation, events: list[Event]) -> Iterator[Blocker]:
-    if operation.kind is not Kind.DELETION:
-        return
+def _earlier_deletions(draft: Draft, operation: Operation, events: list[Event]) -> Iterator[Blocker]:
     for mine in events:
         for other in draft.awaited_deletions_in(mine.scope):
-            deletion = draft.operation(other.operation)
-            if deletion.id != operation.id and draft.now < deletion.expires_at and other.not_before <= mine.not_before:
-                yield Blocker(
-                    kind=BlockerKind.EARLIER_DELETION,
-                    until=deletion.expires_at,
-                    scope=other.scope,
-                    event=other.id,
-                    operation=other.operation,
-                )
+            until = draft.operation(other.operation).expires_at
+            if other.operation != operation.id and draft.now < until and other.not_before <= mine.not_before:
+                yield _held_by(BlockerKind.EARLIER_DELETION, other, until=until)
 
 
-def _of_update_domains(draft: Draft, operation: Operation, events: list[Event]) -> Iterator[Blocker]:
-    if not operation.kind.traits.planned:
-        return
-    for mine in events:
-        for other in draft.started_events_in(mine.scope):
-            if other.update_domain == mine.update_domain:
-                continue
-            kind = draft.operation(other.operation).kind
-            if kind.traits.planned or kind is Kind.HARDWARE_FAILURE:
-                yield Blocker(
-                    kind=BlockerKind.UPDATE_DOMAIN,
-                    scope=other.scope,
-                    event=other.id,
-                    operation=other.operation,
-                )
-
-
-def _of_rollout(draft: Draft, operation: Operation) -> Iterator[Blocker]:
+def _rollout(draft: Draft, operation: Operation) -> Iterator[Blocker]:
     if operation.rollout is not None and draft.rollout(operation.rollout).status is RolloutStatus.PAUSED:
         yield Blocker(kind=BlockerKind.ROLLOUT, rollout=operation.rollout)
 
 
-def _of_windows(draft: Draft, operation: Operation) -> Iterator[Blocker]:
-    if not operation.kind.traits.planned:
-        return
+def _planned(draft: Draft, operation: Operation, events: list[Event]) -> Iterator[Blocker]:
+    """Windows, update domains and budgets, which hold for planned maintenance only."""
     demands = windows.all_demands(draft, operation.vms, operation.rollout)
     together = windows.next_open(demands.values(), draft.now)
     for who, wanted in demands.items():
         if not windows.is_open(wanted, draft.now):
             scope, rollout = (None, operation.rollout) if who == operation.rollout else (who, None)
             yield Blocker(kind=BlockerKind.WINDOW, until=together, scope=scope, rollout=rollout)
-
-
-def _of_budgets(draft: Draft, operation: Operation, events: list[Event]) -> Iterator[Blocker]:
-    if not operation.kind.traits.planned:
-        return
     for mine in events:
-        policy = draft.scope(mine.scope).policy
-        most = budgets.allowed(policy, draft.size_of(mine.scope)) if budgets.has_budget(policy) else None
-        if most is None:
-            continue
-        started = draft.started_events_in(mine.scope)
-        out = {name for other in started for name in other.resources}
-        if len(out.union(mine.resources)) > most:
-            # None: no end of anything helps.
-            oldest = min(started, key=lambda other: (other.created_at, other.id), default=None)
-            holding = oldest if len(mine.resources) <= most else None
-            yield Blocker(
-                kind=BlockerKind.BUDGET,
-                scope=mine.scope,
-                event=holding.id if holding else None,
-                operation=holding.operation if holding else None,
-            )
+        for other in draft.started_events_in(mine.scope):
+            excluded = budgets.is_excluded(mine.update_domain, [other.update_domain])
+            if excluded and budgets.excludes_others(draft.operation(other.operation)):
+                yield _held_by(BlockerKind.UPDATE_DOMAIN, other)
+    for mine in events:
+        yield from _budget(draft, mine)
 
 
-def _of_busy_vms(draft: Draft, operation: Operation) -> Iterator[Blocker]:
+def _budget(draft: Draft, mine: Event) -> Iterator[Blocker]:
+    policy = draft.scope(mine.scope).policy
+    most = budgets.allowed(policy, draft.size_of(mine.scope)) if budgets.has_budget(policy) else None
+    if most is None:
+        return
+    started = draft.started_events_in(mine.scope)
+    out = {name for other in started for name in other.resources}
+    if len(mine.resources) > most:
+        # No end of anything helps.
+        yield Blocker(kind=BlockerKind.BUDGET, scope=mine.scope)
+    elif len(out.union(mine.resources)) > most:
+        yield _held_by(BlockerKind.BUDGET, min(started, key=lambda other: (other.created_at, other.id)))
+
+
+def _held_by(kind: BlockerKind, other: Event, until: datetime | None = None) -> Blocker:
+    return Blocker(kind=kind, until=until, scope=other.scope, event=other.id, operation=other.operation)
+
+
+def _busy_vms(draft: Draft, operation: Operation) -> Iterator[Blocker]:
     for name in operation.vms:
         for other in draft.live_operations_naming(name):
             if other.id != operation.id and other.status is Status.STARTED:
                 yield Blocker(kind=BlockerKind.VM_BUSY, operation=other.id, vm=name)
-
-
-def _of_targets(draft: Draft, operation: Operation) -> Iterator[Blocker]:
-    if not operation.kind.traits.moves:
-        return
-    targets = placement.choose(draft, operation, operation.vms)
-    for name in operation.vms:
-        if name not in targets:
-            size = placement.size_in_the_way(draft, name)
-            yield Blocker(kind=BlockerKind.TARGET_HOST, vm=name, size=size)

@@ -1,5 +1,6 @@
-"""Exclusion and budgets: how much of a scope planned maintenance may take at once."""
+"""Exclusion of update domains, and budgets: how much of a scope planned maintenance may take at once."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -23,37 +24,38 @@ class Outage:
     others: int = 0
 
     @property
-    def out(self) -> int:
+    def vms(self) -> int:
         return sum(self.planned.values()) + self.others
 
     def add(self, update_domain: int, vms: int) -> None:
-        now = self.planned.get(update_domain, 0) + vms
-        if now:
-            self.planned[update_domain] = now
-        else:
-            self.planned.pop(update_domain, None)
+        self.planned[update_domain] = self.planned.get(update_domain, 0) + vms
+        if not self.planned[update_domain]:
+            del self.planned[update_domain]
 
 
 NOTHING_OUT = Outage()
 
 
-def blocker(standing: Outage, update_domain: int, vms: int, allowed: int | None) -> Rule | None:
-    """Why these VMs may not be taken as well."""
-    if any(other != update_domain for other in standing.planned):
-        return Rule.UPDATE_DOMAIN
-    if allowed is not None and standing.out + vms > allowed:
-        return Rule.BUDGET
-    return None
-
-
 def excludes_others(operation: Operation) -> bool:
-    """Whether rollouts leave other update domains alone for it: what is out, or announced for soon."""
+    """Whether planned maintenance leaves the other update domains alone for it: what is out, or announced for soon."""
     if operation.status is Status.PLANNED:
         return False
     if operation.kind is Kind.DEGRADED_HARDWARE:
         # Announced days ahead: until it starts nobody waits for it.
         return operation.status is Status.STARTED
     return operation.kind.traits.planned or operation.kind is Kind.HARDWARE_FAILURE
+
+
+def is_excluded(update_domain: int, out: Iterable[int]) -> bool:
+    """Whether planned maintenance of this update domain waits for others of its scope: one is out at a time."""
+    return any(other != update_domain for other in out)
+
+
+def blocker(outage: Outage, update_domain: int, vms: int, allowed: int | None) -> Rule | None:
+    """Why these VMs may not be taken as well."""
+    if is_excluded(update_domain, outage.planned):
+        return Rule.UPDATE_DOMAIN
+    return Rule.BUDGET if allowed is not None and outage.vms + vms > allowed else None
 
 
 def has_budget(policy: Policy) -> bool:
@@ -83,16 +85,12 @@ def require_possible(scope: str, policy: Policy, *, members: int, vms: int, host
     if most is not None and vms > most:
         name = scope.partition(":")[2]
         several = vms > 1
-        raise errors.ConflictError(
+        why = (
             f"the budget of group {name} can never be met: {vms} of its {members} VMs {'are' if several else 'is'} on "
             f"host {host}{' and go together' if several else ''}, but {told(policy, members)} allows {most} out at "
-            f"once: change it{', or spread the group' if several else ''}",
-            group=name,
-            host=host,
-            vms=vms,
-            members=members,
-            allowed=most,
+            f"once: change it{', or spread the group' if several else ''}"
         )
+        raise errors.ConflictError(why, group=name, host=host, vms=vms, members=members, allowed=most)
 
 
 def _of(limit: str, members: int) -> int:

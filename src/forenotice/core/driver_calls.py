@@ -169,9 +169,7 @@ def _record(draft: Draft, operation: Operation, outcome: Finished) -> None:
     if outcome.done or outcome.failures:
         draft.note(
             "driver.failed" if outcome.failures else "driver.finished",
-            operation=operation.id,
-            host=operation.host,
-            rollout=operation.rollout,
+            operation,
             attempt=attempt,
             done=list(outcome.done),
             failures=dict(outcome.failures),

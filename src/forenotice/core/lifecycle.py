@@ -1,4 +1,4 @@
-"""How operations end: done, cancelled or failed; and what a VM that leaves its host takes out of others."""
+"""The life of an operation: who listens, approvals, its start, its end, and NotBefore moved after the fact."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -10,193 +10,12 @@ from forenotice.core.fleet import Listening, Scope
 from forenotice.core.operations import Event, Kind, Operation, Status
 from forenotice.core.timing import ENDED_APPROVABLE, Timing, whole_second_up
 
-
-def end(draft: Draft, operation: Operation, status: Status) -> None:
-    """An operation and what is left of its events are over; guests no longer see them."""
-    results = dict.fromkeys(operation.done, "done") | dict(operation.failures)
-    for event in draft.live_events_of(operation.id):
-        draft.put_event(replace(event, status=status, ended_at=draft.now))
-        draft.note(
-            f"event.{status.lower()}",
-            scope=event.scope,
-            event=event.id,
-            operation=operation.id,
-            host=operation.host,
-            results={name: results[name] for name in event.resources if name in results},
-        )
-        draft.wake(event.scope)
-    draft.put_operation(
-        replace(
-            operation,
-            status=status,
-            ended_at=draft.now,
-            due_at=None,
-            held=False,
-            claimed_by=None,
-            claimed_until=None,
-        )
-    )
-    draft.note(
-        f"operation.{status.lower()}",
-        operation=operation.id,
-        host=operation.host,
-        rollout=operation.rollout,
-        results=results,
-    )
-    if operation.rollout is not None and draft.rollout(operation.rollout).status.live:
-        draft.put_rollout(replace(draft.rollout(operation.rollout), due_at=draft.now))
-    for name in operation.vms:
-        if name in draft.world.vms:
-            _look_again_at_those_waiting_for(draft, name)
-    if operation.kind.traits.keeps_others_away:
-        # Its host may take VMs again.
-        draft.make_room()
-    if operation.kind.traits.removes:
-        for name in operation.done:
-            remove_vm(draft, name)
-
-
-def _look_again_at_those_waiting_for(draft: Draft, name: str) -> None:
-    draft.wake(draft.vm(name).scope)
-    for other in draft.live_operations_naming(name):
-        if other.held:
-            draft.put_operation(replace(other, due_at=draft.now))
-
-
-def may_be_canceled(operation: Operation) -> bool:
-    return operation.status in (Status.PLANNED, Status.SCHEDULED)
-
-
-def cancel(draft: Draft, operation: Operation) -> None:
-    if not may_be_canceled(operation):
-        raise errors.ConflictError(
-            f"operation {operation.id} is {operation.status}: only what is Planned or Scheduled can be cancelled",
-            operation=operation.id,
-            status=operation.status,
-        )
-    end(draft, operation, Status.CANCELED)
-
-
-def remove_vm(draft: Draft, name: str) -> None:
-    """A VM is no longer: neither on its host nor in the fleet."""
-    vm = draft.vm(name)
-    leave_host(draft, name)
-    draft.remove_vm(name)
-    recheck_planned(draft, vm.host)
-    # Also one that a VM of a group left behind when it was standalone: who has the name next starts afresh.
-    draft.remove_scope(fleet.standalone_key(name))
-    draft.note("vm.removed", scope=vm.scope, vm=name, host=vm.host)
-    draft.make_room()
-
-
-def move_vm(draft: Draft, name: str, operation: Operation) -> None:
-    """A VM is on another host now; a deletion that nobody was told of follows it."""
-    vm = draft.vm(name)
-    target = operation.targets[name]
-    for other in draft.live_operations_on(vm.host):
-        if other.vms == (name,) and not other.kind.traits.of_host and not draft.events_of(other.id):
-            draft.put_operation(replace(other, host=target))
-    leave_host(draft, name)
-    draft.put_vm(replace(vm, host=target))
-    recheck_planned(draft, vm.host)
-    recheck_planned(draft, target)
-    draft.note("vm.moved", scope=vm.scope, vm=name, host=target, operation=operation.id, source=vm.host)
-    draft.make_room()
-
-
-def recheck_planned(draft: Draft, host: str) -> None:
-    """The host's VMs have changed, and so may the windows that apply."""
-    for operation in draft.live_operations_on(host):
-        if operation.status is Status.PLANNED:
-            vms = fleet.names_of(draft.vms_on(host))
-            draft.put_operation(replace(operation, vms=vms, due_at=draft.now))
-
-
-def leave_host(draft: Draft, name: str) -> None:
-    """Drop a VM from what is Scheduled on its host; what names nobody any more is cancelled."""
-    vm = draft.vm(name)
-    for operation in draft.live_operations_on(vm.host):
-        if operation.status is not Status.SCHEDULED or name not in operation.vms:
-            continue
-        for event in draft.live_events_of(operation.id):
-            if name not in event.resources:
-                continue
-            rest = tuple(other for other in event.resources if other != name)
-            if rest:
-                draft.put_event(replace(event, resources=rest))
-                draft.note("event.resource_dropped", scope=event.scope, event=event.id, operation=operation.id, vm=name)
-            else:
-                draft.put_event(replace(event, status=Status.CANCELED, ended_at=draft.now))
-                draft.note("event.canceled", scope=event.scope, event=event.id, operation=operation.id, vm=name)
-                draft.wake(event.scope)
-        left = replace(operation, vms=tuple(other for other in operation.vms if other != name))
-        if left.vms:
-            draft.put_operation(left)
-            look_again_if_approved(draft, left)
-        else:
-            end(draft, left, Status.CANCELED)
-
-
-def look_again_if_approved(draft: Draft, operation: Operation) -> None:
-    """Once nobody is waited for, tick looks at it at once."""
-    if operation.id in draft.world.awaited_elsewhere:
-        return
-    if all(event.approved for event in draft.live_events_of(operation.id)):
-        draft.put_operation(replace(operation, due_at=draft.now, held=False))
-
-
 RECHECK = timedelta(seconds=60)
-"""What is held is looked at when something ends or changes; and, lest that be missed, this often."""
-
+"""What is held is looked at when something ends or changes; and this often, in case that was missed."""
 TRACKED = frozenset(
     {BlockerKind.APPROVAL, BlockerKind.NOTICE, BlockerKind.CLOCK, BlockerKind.START_UP, BlockerKind.WINDOW}
 )
-"""Blockers that go by themselves at a known time, or by an approval that says so."""
-
-
-def start_or_hold(draft: Draft, operation: Operation, expiry_from: datetime) -> list[Blocker]:
-    """Start a Scheduled operation if nothing is in the way; otherwise say what is, and when to look again."""
-    found = start_blockers(draft, operation, expiry_from)
-    if not found:
-        start(draft, operation)
-        return found
-    known = [blocker.until for blocker in found if blocker.until is not None]
-    held = any(blocker.kind not in TRACKED or blocker.until is None for blocker in found)
-    again = min([*known, draft.now + RECHECK]) if held else max(known)
-    if operation.held != held:
-        draft.note(
-            "operation.held" if held else "operation.waiting",
-            operation=operation.id,
-            host=operation.host,
-            rollout=operation.rollout,
-            because=[blocker.kind for blocker in found],
-        )
-    draft.put_operation(replace(operation, due_at=again, held=held))
-    return found
-
-
-def start(draft: Draft, operation: Operation) -> None:
-    targets = placement.choose(draft, operation, operation.vms) if operation.kind.traits.moves else {}
-    draft.put_operation(
-        replace(
-            operation,
-            status=Status.STARTED,
-            started_at=draft.now,
-            due_at=draft.now,
-            held=False,
-            targets=targets,
-        )
-    )
-    draft.note(
-        "operation.started",
-        operation=operation.id,
-        host=operation.host,
-        rollout=operation.rollout,
-        targets=dict(targets),
-    )
-    for event in draft.live_events_of(operation.id):
-        draft.put_event(replace(event, status=Status.STARTED))
-        draft.note("event.started", scope=event.scope, event=event.id, operation=operation.id, host=operation.host)
+"""Blockers that go by themselves at a known time, or by an approval that makes the operation due."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +25,45 @@ class Approval:
     vm: str
     scope: str
     event_ids: tuple[str, ...]
+
+
+# Listening: a scope of which no guest polls cannot be waited for.
+
+
+def is_listening(scope: Scope, now: datetime, timing: Timing) -> bool:
+    if scope.policy.listening is Listening.AUTO:
+        return scope.last_heard is not None and now - scope.last_heard < timing.silence
+    return scope.policy.listening is Listening.ALWAYS
+
+
+def would_wake(scope: Scope, now: datetime, timing: Timing) -> bool:
+    """Whether a poll makes it listen."""
+    return scope.policy.listening is Listening.AUTO and not is_listening(scope, now, timing)
+
+
+def record_poll(draft: Draft, key: str, at: datetime) -> None:
+    """A guest of the scope has polled: it listens from now on."""
+    scope = draft.scope(key)
+    if scope.last_heard is not None and scope.last_heard >= at:
+        return
+    was_listening = is_listening(scope, draft.now, draft.timing)
+    draft.put_scope(replace(scope, last_heard=at))
+    if not was_listening and is_listening(draft.scope(key), draft.now, draft.timing):
+        draft.note("scope.listening", scope)
+        withdraw_silence(draft, key)
+
+
+def withdraw_silence(draft: Draft, key: str) -> None:
+    """What silence had approved must now be approved by somebody, while it is still Scheduled."""
+    for event in draft.live_events_in(key):
+        if event.implied and event.status is Status.SCHEDULED:
+            draft.put_event(replace(event, approved_at=None, approved_by=None, implied=False))
+            draft.note("event.silence_withdrawn", event)
+            operation = draft.operation(event.operation)
+            draft.put_operation(replace(operation, due_at=operation.not_before, held=False))
+
+
+# Approvals
 
 
 def approve_as_guest(draft: Draft, approval: Approval) -> None:
@@ -235,23 +93,16 @@ def approve(draft: Draft, event: Event, by: str) -> None:
     if not awaits_approval(event):
         return
     draft.put_event(replace(event, approved_at=draft.now, approved_by=by, implied=False))
-    draft.note(
-        "event.approved",
-        scope=event.scope,
-        event=event.id,
-        operation=event.operation,
-        approved_by=by,
-        late=draft.now >= event.not_before,
-    )
+    draft.note("event.approved", event, approved_by=by, late=draft.now >= event.not_before)
     operation = draft.operation(event.operation)
     if operation.kind is Kind.DELETION:
         # Later deletions of the group may have waited for this one.
         draft.wake(event.scope)
-    look_again_if_approved(draft, operation)
+    _make_due_if_approved(draft, operation)
 
 
 def awaits_approval(event: Event) -> bool:
-    """Whether somebody's word would make a difference."""
+    """Whether an approval would make a difference."""
     return event.status is Status.SCHEDULED and (event.implied or not event.approved)
 
 
@@ -259,37 +110,150 @@ def _is_approvable(draft: Draft, event: Event) -> bool:
     return event.ended_at is None or draft.now - event.ended_at <= ENDED_APPROVABLE
 
 
-def is_listening(scope: Scope, now: datetime, timing: Timing) -> bool:
-    if scope.policy.listening is Listening.AUTO:
-        return scope.last_heard is not None and now - scope.last_heard < timing.silence
-    return scope.policy.listening is Listening.ALWAYS
+def _make_due_if_approved(draft: Draft, operation: Operation) -> None:
+    everywhere = operation.id not in draft.world.awaited_elsewhere
+    if everywhere and all(event.approved for event in draft.live_events_of(operation.id)):
+        draft.put_operation(replace(operation, due_at=draft.now, held=False))
 
 
-def would_wake(scope: Scope, now: datetime, timing: Timing) -> bool:
-    """Whether it starts to listen when it is heard."""
-    return scope.policy.listening is Listening.AUTO and not is_listening(scope, now, timing)
+# Start
 
 
-def record_poll(draft: Draft, key: str, at: datetime) -> None:
-    """A guest of the scope has asked: it listens from now on."""
-    scope = draft.scope(key)
-    if scope.last_heard is not None and scope.last_heard >= at:
-        return
-    was_listening = is_listening(scope, draft.now, draft.timing)
-    draft.put_scope(replace(scope, last_heard=at))
-    if not was_listening and is_listening(draft.scope(key), draft.now, draft.timing):
-        draft.note("scope.listening", scope=key)
-        withdraw_silence(draft, key)
+def start_or_hold(draft: Draft, operation: Operation, expiry_from: datetime) -> list[Blocker]:
+    """Start a Scheduled operation if nothing is in the way; otherwise say what is, and when to look again."""
+    found = start_blockers(draft, operation, expiry_from)
+    if not found:
+        start(draft, operation)
+        return found
+    known = [blocker.until for blocker in found if blocker.until is not None]
+    held = any(blocker.kind not in TRACKED or blocker.until is None for blocker in found)
+    if operation.held != held:
+        because = [blocker.kind for blocker in found]
+        draft.note("operation.held" if held else "operation.waiting", operation, because=because)
+    again = min([*known, draft.now + RECHECK]) if held else max(known)
+    draft.put_operation(replace(operation, due_at=again, held=held))
+    return found
 
 
-def withdraw_silence(draft: Draft, key: str) -> None:
-    """What silence had approved must now be approved by somebody, while it is still Scheduled."""
-    for event in draft.live_events_in(key):
-        if event.implied and event.status is Status.SCHEDULED:
-            draft.put_event(replace(event, approved_at=None, approved_by=None, implied=False))
-            draft.note("event.silence_withdrawn", scope=key, event=event.id, operation=event.operation)
-            operation = draft.operation(event.operation)
-            draft.put_operation(replace(operation, due_at=operation.not_before, held=False))
+def start(draft: Draft, operation: Operation) -> None:
+    """All of it at once."""
+    targets = placement.choose(draft, operation, operation.vms) if operation.kind.traits.moves else {}
+    now = draft.now
+    draft.put_operation(
+        replace(operation, status=Status.STARTED, started_at=now, due_at=now, held=False, targets=targets)
+    )
+    draft.note("operation.started", operation, targets=dict(targets))
+    for event in draft.live_events_of(operation.id):
+        draft.put_event(replace(event, status=Status.STARTED))
+        draft.note("event.started", event, host=operation.host)
+
+
+# End
+
+
+def end(draft: Draft, operation: Operation, status: Status) -> None:
+    """An operation and what is left of its events are over; guests no longer see them."""
+    results = dict.fromkeys(operation.done, "done") | dict(operation.failures)
+    for event in draft.live_events_of(operation.id):
+        mine = {name: results[name] for name in event.resources if name in results}
+        draft.put_event(replace(event, status=status, ended_at=draft.now))
+        draft.note(f"event.{status.lower()}", event, host=operation.host, results=mine)
+        draft.wake(event.scope)
+    ended = replace(operation, status=status, ended_at=draft.now, due_at=None, held=False)
+    draft.put_operation(replace(ended, claimed_by=None, claimed_until=None))
+    draft.note(f"operation.{status.lower()}", operation, results=results)
+    if operation.rollout is not None and draft.rollout(operation.rollout).status.live:
+        draft.put_rollout(replace(draft.rollout(operation.rollout), due_at=draft.now))
+    for name in operation.vms:
+        if name in draft.world.vms:
+            draft.wake(draft.vm(name).scope)
+            for other in draft.live_operations_naming(name):
+                if other.held:
+                    draft.put_operation(replace(other, due_at=draft.now))
+    if operation.kind.traits.keeps_others_away:
+        # Its host may take VMs again.
+        draft.make_room()
+    if operation.kind.traits.removes:
+        for name in operation.done:
+            remove_vm(draft, name)
+
+
+def may_be_canceled(operation: Operation) -> bool:
+    return operation.status in (Status.PLANNED, Status.SCHEDULED)
+
+
+def cancel(draft: Draft, operation: Operation) -> None:
+    if not may_be_canceled(operation):
+        why = f"operation {operation.id} is {operation.status}: only what is Planned or Scheduled can be cancelled"
+        raise errors.ConflictError(why, operation=operation.id, status=operation.status)
+    end(draft, operation, Status.CANCELED)
+
+
+# VMs that leave their host
+
+
+def remove_vm(draft: Draft, name: str) -> None:
+    """A VM is no longer: neither on its host nor in the fleet."""
+    vm = draft.vm(name)
+    leave_host(draft, name)
+    draft.remove_vm(name)
+    recheck_planned(draft, vm.host)
+    # Also one that a VM of a group left behind when it was standalone: who has the name next starts afresh.
+    draft.remove_scope(fleet.standalone_key(name))
+    draft.note("vm.removed", vm)
+    draft.make_room()
+
+
+def move_vm(draft: Draft, name: str, operation: Operation) -> None:
+    """A VM is on another host now; a deletion that nobody was told of follows it."""
+    vm = draft.vm(name)
+    target = operation.targets[name]
+    for other in draft.live_operations_on(vm.host):
+        if other.vms == (name,) and not other.kind.traits.of_host and not draft.events_of(other.id):
+            draft.put_operation(replace(other, host=target))
+    leave_host(draft, name)
+    moved = replace(vm, host=target)
+    draft.put_vm(moved)
+    recheck_planned(draft, vm.host)
+    recheck_planned(draft, target)
+    draft.note("vm.moved", moved, operation=operation.id, source=vm.host)
+    draft.make_room()
+
+
+def recheck_planned(draft: Draft, host: str) -> None:
+    """The host's VMs have changed, and so may the windows that apply."""
+    for operation in draft.live_operations_on(host):
+        if operation.status is Status.PLANNED:
+            vms = fleet.names_of(draft.vms_on(host))
+            draft.put_operation(replace(operation, vms=vms, due_at=draft.now))
+
+
+def leave_host(draft: Draft, name: str) -> None:
+    """Drop a VM from what is Scheduled on its host; what names nobody any more is cancelled."""
+    for operation in draft.live_operations_on(draft.vm(name).host):
+        if operation.status is not Status.SCHEDULED or name not in operation.vms:
+            continue
+        for event in draft.live_events_of(operation.id):
+            if event.resources == (name,):
+                draft.put_event(replace(event, status=Status.CANCELED, ended_at=draft.now))
+                draft.note("event.canceled", event, vm=name)
+                draft.wake(event.scope)
+            elif name in event.resources:
+                draft.put_event(replace(event, resources=_without(name, event.resources)))
+                draft.note("event.resource_dropped", event, vm=name)
+        left = replace(operation, vms=_without(name, operation.vms))
+        if left.vms:
+            draft.put_operation(left)
+            _make_due_if_approved(draft, left)
+        else:
+            end(draft, left, Status.CANCELED)
+
+
+def _without(name: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(other for other in names if other != name)
+
+
+# NotBefore and start times after the fact: a commit came late, or the clock was wrong.
 
 
 def restore_notice(draft: Draft, operation: Operation, promised_at: datetime) -> None:
@@ -310,11 +274,9 @@ def correct_clock(draft: Draft, operation: Operation, wrongly: datetime) -> None
         left = operation.expires_at - wrongly
         if left > timedelta(0) or operation.not_before > draft.now:
             operation = _postpone(draft, operation, draft.now + max(left, timedelta(0)))
-        draft.put_operation(replace(operation, due_at=draft.now))
     elif operation.status is Status.STARTED:
-        since = min(operation.started_at or draft.now, draft.now)
-        draft.put_operation(replace(operation, started_at=since, due_at=draft.now))
-    elif operation.status is Status.PLANNED:
+        operation = replace(operation, started_at=min(operation.started_at or draft.now, draft.now))
+    if operation.status.live:
         draft.put_operation(replace(operation, due_at=draft.now))
 
 
@@ -325,5 +287,5 @@ def _postpone(draft: Draft, operation: Operation, to: datetime) -> Operation:
         not_before = windows.first_start(draft, operation.vms, operation.rollout, not_before)
     for event in draft.live_events_of(operation.id):
         draft.put_event(replace(event, not_before=not_before))
-        draft.note("event.postponed", scope=event.scope, event=event.id, operation=operation.id, to=not_before)
+        draft.note("event.postponed", event, to=not_before)
     return replace(operation, not_before=not_before, clock_jumped=timedelta(0))

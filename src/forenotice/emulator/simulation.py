@@ -8,7 +8,17 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from forenotice import publication
-from forenotice.core import announcements, documents, driver_calls, errors, explanations, fleet, lifecycle, membership
+from forenotice.core import (
+    announcements,
+    budgets,
+    documents,
+    driver_calls,
+    errors,
+    explanations,
+    fleet,
+    lifecycle,
+    membership,
+)
 from forenotice.core.draft import Changes, Draft, World
 from forenotice.core.driver_calls import Finished, NotYet, Outcome, Task
 from forenotice.core.explanations import Explanation
@@ -370,11 +380,13 @@ class Simulation:
         """Of the held ones that were not tried, those that nobody is in the way of, as far as is seen at once."""
         assert self._tried is not None
         busy = {name for operation in self._started.values() for name in operation.vms}
-        out = {self._domain(operation) for operation in self._started.values() if _is_maintenance(operation)}
+        out = {self._domain(operation) for operation in self._started.values() if budgets.excludes_others(operation)}
         chosen = []
         for operation in sorted(self._held.values(), key=_turn):
             planned = operation.kind.traits.planned
-            in_the_way = not busy.isdisjoint(operation.vms) or (planned and not out <= {self._domain(operation)})
+            in_the_way = not busy.isdisjoint(operation.vms) or (
+                planned and budgets.is_excluded(self._domain(operation), out)
+            )
             if operation.id not in self._tried and not in_the_way:
                 chosen.append(operation)
                 busy.update(operation.vms)
@@ -432,11 +444,6 @@ class Simulation:
 
 def _turn(operation: Operation) -> tuple[datetime, datetime, str]:
     return operation.not_before, operation.created_at, operation.id
-
-
-def _is_maintenance(operation: Operation) -> bool:
-    """Such that no other update domain may be out meanwhile."""
-    return operation.kind.traits.planned or operation.kind is Kind.HARDWARE_FAILURE
 
 
 def _hosts(vm: str) -> tuple[str, str]:

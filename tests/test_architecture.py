@@ -217,7 +217,7 @@ BAD = [
     ("control/a.py", "from forenotice import metadata\n", "1: control may not import forenotice.metadata"),
     ("client/a.py", "import requests\n", "1: client may not import the third party requests"),
     ("client/a.py", "from forenotice import service\n", "1: client may not import forenotice.service"),
-    ("agent/a.py", "import typer\n", "1: agent may not import the third party typer"),
+    ("agent/a.py", "import click\n", "1: agent may not import the third party click"),
     ("agent/a.py", "from forenotice import service\n", "1: agent may not import forenotice.service"),
     ("agent/a.py", "import fcntl\n", "1: only agent/posix.py may use fcntl"),
     ("agent/a.py", "import os\nos.killpg(1, 2)\n", "2: only agent/posix.py may use os.killpg"),

@@ -24,12 +24,9 @@ ROOT = Path(__file__).parents[1]
 PACKAGING = ROOT / "packaging"
 EXAMPLES = sorted((PACKAGING / "agent").glob("*.toml"))
 
-OURS = {"h11", "msgspec", "forenotice", "rich", "typer"}
-THEIRS = {
-    *("annotated-doc", "annotated-types", "markdown-it-py", "mdurl", "pydantic", "pydantic-core"),
-    *("pygments", "shellingham", "typing-extensions", "typing-inspection"),
-}
-"""What Rich and Typer need themselves."""
+OURS = {"click", "forenotice", "h11", "msgspec", "rich"}
+THEIRS = {"markdown-it-py", "mdurl", "pygments"}
+"""What Rich needs itself."""
 WITH_PYTHON = {"pip", "setuptools"}
 
 

@@ -19,7 +19,7 @@ from forenotice.agent.journal import KEPT
 MOST = 30 * 1024
 """KiB."""
 MOST_GROWTH = 1024
-UNWANTED = ("asyncio", "email", "http.client", "http.server", "rich", "ssl", "structlog", "typer", "urllib.request")
+UNWANTED = ("asyncio", "email", "http.client", "http.server", "rich", "ssl", "structlog", "click", "urllib.request")
 IMPORTED = re.compile(r"^import time:.*\| +(\S+)$", re.MULTILINE)
 
 

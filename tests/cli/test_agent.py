@@ -7,13 +7,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from click.testing import CliRunner, Result
 from tests.agent.test_peers import Vm
 from tests.agent.test_status import a_status
-from typer.testing import CliRunner, Result
 
 from forenotice.agent import status
 from forenotice.agent.status import PeerStatus
-from forenotice.cli.agent import app
+from forenotice.cli.main import program
 from forenotice.clock import MachineClock
 
 
@@ -29,7 +29,8 @@ from forenotice.clock import MachineClock
 def test_what_cannot_be_used_is_said(tmp_path: Path, line: str, problem: str) -> None:
     (tmp_path / "agent.toml").write_text(line)
     told = CliRunner().invoke(
-        app, ["check", "--json", "--config", str(tmp_path / "agent.toml"), "--state", str(tmp_path / "a" / "b")]
+        program,
+        ["agent", "check", "--json", "--config", str(tmp_path / "agent.toml"), "--state", str(tmp_path / "a" / "b")],
     )
     found = json.loads(told.stdout)
     assert (found["problems"], found["ok"]) == ([problem] if problem else [], not problem)
@@ -39,7 +40,8 @@ def test_a_state_directory_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "agent.toml").touch()
     (tmp_path / "file").touch()
     told = CliRunner().invoke(
-        app, ["check", "--json", "--config", str(tmp_path / "agent.toml"), "--state", str(tmp_path / "file" / "b")]
+        program,
+        ["agent", "check", "--json", "--config", str(tmp_path / "agent.toml"), "--state", str(tmp_path / "file" / "b")],
     )
     found = json.loads(told.stdout)
     assert f"{tmp_path / 'file'} is not a directory" in found["problems"][0]
@@ -51,10 +53,10 @@ def test_a_state_directory_that_others_can_change(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     (tmp_path / "state").chmod(0o777)
     arguments = ["check", "--json", "--config", str(tmp_path / "agent.toml"), "--state", str(tmp_path / "state")]
-    (problem,) = json.loads(CliRunner().invoke(app, arguments).stdout)["problems"]
+    (problem,) = json.loads(CliRunner().invoke(program, ["agent", *arguments]).stdout)["problems"]
     assert f"the state directory {tmp_path / 'state'} can be changed by other users" in problem
     arguments[-1] += "/not/yet"
-    (problem,) = json.loads(CliRunner().invoke(app, arguments).stdout)["problems"]
+    (problem,) = json.loads(CliRunner().invoke(program, ["agent", *arguments]).stdout)["problems"]
     assert f"{tmp_path / 'state'}, which leads to {arguments[-1]}, can be changed by other users" in problem
 
 
@@ -69,7 +71,7 @@ def test_a_state_directory_that_others_can_change(tmp_path: Path) -> None:
 def test_events_that_are_not_approved_are_named(tmp_path: Path, text: str, types: str) -> None:
     (tmp_path / "agent.toml").write_text(text)
     arguments = ["check", "--json", "--config", str(tmp_path / "agent.toml"), "--state", str(tmp_path / "state")]
-    found = json.loads(CliRunner().invoke(app, arguments).stdout)
+    found = json.loads(CliRunner().invoke(program, ["agent", *arguments]).stdout)
     said = f'No handler prepares for {types}: such events are not approved, unless approve = "always" is set.'
     assert (found["ok"], found["warnings"]) == (True, [said] if types else [])
 
@@ -96,7 +98,9 @@ def bob(secret: Path) -> Iterator[Vm]:
 def check_peers(home: Path, text: str, *more: str) -> Result:
     (home / "agent.toml").write_text(text)
     arguments = ["--config", str(home / "agent.toml"), "--state", str(home / "state"), *more]
-    return CliRunner().invoke(app, ["check", "--peers", *arguments], env={"COLUMNS": "200"}, standalone_mode=False)
+    return CliRunner().invoke(
+        program, ["agent", "check", "--peers", *arguments], env={"COLUMNS": "200"}, standalone_mode=False
+    )
 
 
 def config(secret: Path, addresses: str = "") -> str:
@@ -135,8 +139,8 @@ def test_those_who_share_an_event_are_tried_although_no_address_is_given(tmp_pat
 
 def test_that_there_is_nobody_to_try_is_a_problem(tmp_path: Path, secret: Path) -> None:
     for text, said in (
-        ("", "agent.toml has no [peers], so there is nobody to try: add it, or leave out --peers"),
-        (config(secret), "there is nobody to try: [peers] has no addresses, and no live event names another VM"),
+        ("", "agent.toml has no [peers], so there is no peer to check: add it, or leave out --peers"),
+        (config(secret), "there is no peer to check: [peers] has no addresses, and no live event names another VM"),
     ):
         told = check_peers(tmp_path, text, "--json")
         assert (told.return_value, json.loads(told.stdout)["problems"]) == (1, [said])
@@ -155,7 +159,7 @@ def test_the_status_names_who_has_not_answered_and_that_it_only_observes(tmp_pat
     shared = msgspec.structs.replace(a_status().sagas[0], peers=company)
     status.write(tmp_path, a_status(sagas=(shared,), observe=True))
     arguments = ["status", "--config", str(tmp_path / "agent.toml"), "--state", str(tmp_path)]
-    shown = CliRunner().invoke(app, arguments, env={"COLUMNS": "200"}).stdout
+    shown = CliRunner().invoke(program, ["agent", *arguments], env={"COLUMNS": "200"}).stdout
     assert "only to observe: nothing is run or approved" in shown
     assert "peer web-1: not ready yet; wrong secret: 10.0.0.11:8256 has another one" in shown
     assert "peer web-2: ready since" in shown

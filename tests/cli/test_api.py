@@ -12,7 +12,7 @@ from tests.cli.stranger import answer, asked_header, stranger
 from tests.control.running import Control, running
 
 from forenotice import controlsocket
-from forenotice.cli import place
+from forenotice.cli import target
 
 EMPTY = b'{"items": [], "next": null}'
 
@@ -86,7 +86,7 @@ def test_whoever_holds_the_port_is_not_told_the_token_of_a_file(
 ) -> None:
     (tmp_path / "admin.token").write_text("fn_secret\n")
     with stranger(answer("200 OK", EMPTY)) as thief:
-        monkeypatch.setattr(place, "DEFAULT", thief.url)
+        monkeypatch.setattr(target, "DEFAULT", thief.url)
         for where in ((), ("--control-url", thief.url)):
             ran = run("vm", "list", "--data", str(tmp_path), *where)
             assert ran.code == 1
@@ -139,16 +139,16 @@ def test_no_proxy_is_asked(run: Run, module_control: Control, monkeypatch: pytes
 
 
 STRANGERS = [
-    (answer("200 OK", b"<html>"), "answered 200 OK, but not as a control plane does"),
+    (answer("200 OK", b"<html>"), "responded 200 OK, but not as a control plane does"),
     (answer("200 OK", b"[]"), "as a control plane does: is --control-url right, and `forenotice serve` running there?"),
-    (answer("502 Bad Gateway", b"<html>"), "answered 502 Bad Gateway, but not as a control plane does"),
-    (answer("400 Bad Request", b'{"error": "text"}'), "answered 400 Bad Request"),
-    (answer("500 Oops", b"[1]"), "does: what `forenotice serve` says over there may tell why; try again"),
+    (answer("502 Bad Gateway", b"<html>"), "responded 502 Bad Gateway, but not as a control plane does"),
+    (answer("400 Bad Request", b'{"error": "text"}'), "responded 400 Bad Request"),
+    (answer("500 Oops", b"[1]"), "does: the log of `forenotice serve` there may say why; try again"),
     (answer("503 Away", b'{"error": {"code": "unavailable", "message": "the disk is full"}}'), "the disk is full"),
-    (b"", "did not finish its answer (RemoteDisconnected): try again"),
-    (b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{", "did not finish its answer (IncompleteRead): try again"),
-    (b"HTTP/1.1 502 Bad\r\nContent-Length: 50\r\n\r\n{", "answered 502 Bad"),
-    (b"SSH-2.0\r\n", "did not finish its answer (BadStatusLine)"),
+    (b"", "did not finish its response (RemoteDisconnected): try again"),
+    (b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{", "did not finish its response (IncompleteRead): try again"),
+    (b"HTTP/1.1 502 Bad\r\nContent-Length: 50\r\n\r\n{", "responded 502 Bad"),
+    (b"SSH-2.0\r\n", "did not finish its response (BadStatusLine)"),
 ]
 
 
@@ -168,7 +168,7 @@ def test_a_redirect_does_not_carry_the_token_away(run: Run) -> None:
     ):
         ran = run("vm", "list", "--control-url", server.url, "--token", "t")
     assert ran.code == 1
-    assert "answered 302 Found" in ran.err
+    assert "responded 302 Found" in ran.err
     assert thief.asked == []
 
 

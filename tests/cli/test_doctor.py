@@ -13,7 +13,7 @@ from tests.client.samples import EVENT, OTHER, document
 from tests.client.scripted import Asked, answer, scripted
 from tests.metadata.running import running
 
-from forenotice.cli.doctor import Check, Doctor, Verdict, proxy
+from forenotice.cli.doctor import Check, Doctor, Level, proxy
 from forenotice.cli.main import main
 from forenotice.client import Client
 from forenotice.clock import SystemClock
@@ -52,7 +52,7 @@ def azure(asked: Asked, ahead: int = 0) -> bytes:
 
 
 def verdicts(checks: dict[str, Check]) -> dict[str, str]:
-    return {name: str(check.verdict) for name, check in checks.items() if check.verdict is not Verdict.OK}
+    return {name: str(check.level) for name, check in checks.items() if check.level is not Level.OK}
 
 
 def test_our_own_server_is_healthy() -> None:
@@ -167,7 +167,7 @@ def test_json_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
     said = json.loads(capsys.readouterr().out)
     assert said["healthy"] is False
     assert said["checks"][0]["name"] == "endpoint"
-    assert {check["verdict"] for check in said["checks"]} <= {"ok", "warning", "problem"}
+    assert {check["level"] for check in said["checks"]} <= {"ok", "warning", "problem"}
 
 
 def test_the_command_is_careful_with_the_rate(capsys: pytest.CaptureFixture[str]) -> None:
@@ -201,5 +201,5 @@ def test_the_command_is_careful_with_the_rate(capsys: pytest.CaptureFixture[str]
 def test_proxies_that_others_would_trip_over(no_proxy: str, spared: bool) -> None:
     for name in ("NO_PROXY", "no_proxy"):
         check = proxy("169.254.169.254", {"HTTP_PROXY": "http://p", name: no_proxy})
-        assert (check.verdict is Verdict.OK) is spared
-    assert proxy("169.254.169.254", {}).verdict is Verdict.OK
+        assert (check.level is Level.OK) is spared
+    assert proxy("169.254.169.254", {}).level is Level.OK

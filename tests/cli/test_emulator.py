@@ -127,17 +127,17 @@ def test_a_clock_that_is_paused(emulator: Controlled, run: Run) -> None:
 
 
 def test_faults_and_requests(emulator: Controlled, run: Run) -> None:
-    assert run("emulator", "requests").out == "Nobody has asked yet.\n"
+    assert run("emulator", "requests").out == "There are no requests yet.\n"
     said = run("emulator", "fault", "error-503", "--times", "2", "--on", "polls", "--lasts", "1h").out
-    assert said.startswith("error-503 is switched on for polls, amount 5 s, 2 times, until ")
+    assert said.startswith("error-503 is on for polls, amount 5 s, 2 times, until ")
     assert [emulator.poll().status for _ in range(3)] == [503, 503, 200]
     assert run("emulator", "requests", "--last", "2", "--json").json[0]["fault"] == "error-503"
-    assert "503     error-503\n" in run("emulator", "requests").out
+    assert "503       error-503\n" in run("emulator", "requests").out
     ask(emulator.guests, "GET", "/metadata/scheduledevents?api-version=2020-07-01")
     assert run("emulator", "requests", "--last", "1", "--json").json[0]["reason"] == MISSING_HEADER
-    assert f"400     {MISSING_HEADER}\n" in run("emulator", "requests").out
+    assert f"400       {MISSING_HEADER}\n" in run("emulator", "requests").out
     said = run("emulator", "fault", "clock-skew", "--amount=-5m").out
-    assert said == "clock-skew is switched on for all requests, amount -300 s.\n"
+    assert said == "clock-skew is on for all requests, amount -300 s.\n"
     assert "for all requests, amount -300 s" in run("emulator", "faults").out
     assert run("emulator", "faults", "--json").json[11]["active"]["amount_seconds"] == -300
     assert "clock-skew for all requests, amount -300 s" in run("emulator", "state").out

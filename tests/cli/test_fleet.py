@@ -26,7 +26,7 @@ def test_hosts(fresh: Run) -> None:
     assert fresh("host", "cordon", "spare", "--json").json["cordoned"] is True
     assert fresh("host", "set", "spare", "--no-cordoned", "--json").json["cordoned"] is False
     assert fresh("host", "show", "spare", "--json").json["vms"] == 0
-    assert fresh("host", "remove", "spare").out == "Host spare is forgotten.\n"
+    assert fresh("host", "remove", "spare").out == "Host spare is removed.\n"
     assert fresh("host", "remove", "host-a", "--json").code == 1
     assert len(fresh("host", "list", "--json").json) == 2
 
@@ -103,7 +103,7 @@ def test_vms(fresh: Run) -> None:
     assert "10.0.0.9" in fresh("vm", "list").out
     assert fresh("vm", "list", "--group", "web").out.startswith("There are no VMs")
     assert "last heard" not in fresh("vm", "show", "db").out
-    assert fresh("vm", "remove", "batch").out == "VM batch is forgotten.\n"
+    assert fresh("vm", "remove", "batch").out == "VM batch is removed from the records.\n"
     assert fresh("vm", "remove", "db", "--json").json == {"removed": "db"}
 
 
@@ -146,10 +146,10 @@ def test_groups_and_policies(fresh: Run) -> None:
     assert fresh("vm", "policy", "db", "--listening", "never", "--json").json["listening"] == "never"
     assert re.search(r"^listening +never$", fresh("vm", "policy", "db").out, re.MULTILINE)
     shown = fresh("vm", "show", "db").out
-    assert re.search(r"^listens now +no$", shown, re.MULTILINE)
+    assert re.search(r"^listening now +no$", shown, re.MULTILINE)
     assert re.search(r"^listening +never$", shown, re.MULTILINE)
     assert "forenotice group policy web" in fresh("vm", "policy", "web-0").err
-    assert fresh("group", "remove", "pool").out == "Group pool is forgotten.\n"
+    assert fresh("group", "remove", "pool").out == "Group pool is removed.\n"
     assert fresh("group", "remove", "web", "--json").code == 1
 
 
@@ -212,7 +212,7 @@ TYPED = [
     (("vm", "set", "db", "--group", "web", "--no-group"), "exclude each other"),
     (("vm", "set", "db", "--fact", "colour=red"), "'colour' is no fact of a VM"),
     (("vm", "set", "db", "--tag", "novalue"), "--tag: 'novalue' is not NAME=VALUE"),
-    (("group", "add", "g", "--kind", "herd"), "'herd' is no kind of group"),
+    (("group", "add", "g", "--kind", "herd"), "Invalid value for '--kind': 'herd' is not one of"),
     (("group", "set", "web"), "nothing to change"),
     (("group", "set", "web", "--max-unavailable", "half"), "--max-unavailable: 'half' is not a number"),
     (("vm", "policy", "db", "--window", "x", "--no-windows"), "exclude each other"),
@@ -342,7 +342,7 @@ def test_lists_of_those_that_fit(fresh: Run) -> None:
     assert names("vm", "list", "--name", "web-*") == ["web-0"]
     assert names("vm", "list", "--spot") == []
     assert names("group", "list", "--name", "w*") == ["web"]
-    assert fresh("host", "list", "--name", "label:rack=r9").out == "There are no hosts that fit.\n"
+    assert fresh("host", "list", "--name", "label:rack=r9").out == "There are no matching hosts.\n"
     assert "is not a name or pattern" in fresh("host", "list", "--name", "a b").err
 
 

@@ -77,8 +77,8 @@ def test_what_goes_wrong_leaves_no_file(cli: Run, tmp_path: Path) -> None:
     [
         (("--format", "xml"), "give --format jsonl or --format csv"),
         (("--output", "x"), "give --format jsonl or --format csv"),
-        (("--format", "csv", "--limit", "3"), "--format writes all that fits"),
-        (("--format", "csv", "--json"), "--format writes all that fits"),
+        (("--format", "csv", "--limit", "3"), "--format exports all matching"),
+        (("--format", "csv", "--json"), "--format exports all matching"),
         (("--vm", "x", "prune", "--before", "90d"), "options of prune come after its name"),
         (("prune",), "Missing option '--before'"),
         (("prune", "--before", "90"), "'90' is not a time"),
@@ -94,9 +94,9 @@ def test_usage(cli: Run, arguments: tuple[str, ...], said: str) -> None:
 def test_pruning(cli: Run) -> None:
     said = cli("history", "prune", "--before", "90d", "--dry-run").out
     none = "0 entries, 0 operations, 0 events, 0 rollouts"
-    assert re.fullmatch(rf"Would be removed from before \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d UTC: {none}\.\n", said)
+    assert re.fullmatch(rf"Would be deleted from before \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d UTC: {none}\.\n", said)
     assert cli("history", "prune", "--before", "2026-01-31", "--yes").out == (
-        f"Removed from before 2026-01-31 00:00:00 UTC: {none}.\n"
+        f"Deleted from before 2026-01-31 00:00:00 UTC: {none}.\n"
     )
     pruned = cli("history", "prune", "--before", "2026-01-31", "--json").json
     assert (pruned["entries"], pruned["complete"]) == (0, True)
@@ -107,5 +107,5 @@ def test_pruning(cli: Run) -> None:
 def test_pruning_asks_first_on_a_terminal(cli: Run) -> None:
     code, said = on_a_terminal(b"n\n", "history", "prune", "--before", "90d")
     assert code == 1
-    assert "Remove 0 entries" in said
+    assert "Delete 0 entries" in said
     assert "nothing was done" in said

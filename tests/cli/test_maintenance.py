@@ -7,7 +7,7 @@ import pytest
 from tests.cli.conftest import Run
 from tests.control.running import Control
 
-from forenotice.cli.session import Session
+from forenotice.cli import commands
 from forenotice.service.tick import tick
 
 
@@ -59,7 +59,7 @@ def test_cancel(fresh: Run) -> None:
 
 
 def test_operations(fresh: Run) -> None:
-    assert fresh("operation", "list").out.startswith("There are no live operations that fit; --all shows")
+    assert fresh("operation", "list").out.startswith("There are no matching live operations; --all shows")
     [made] = fresh("host", "update", "host-a", "--notice", "2h", "--reason", "new kernel", "--json").json["operations"]
     [event] = made["events"]
     listed = fresh("operation", "list", "--kind", "host-update", "--host", "host-a").out.splitlines()
@@ -78,7 +78,7 @@ def test_operations(fresh: Run) -> None:
     assert re.match(r"It waits for approval by web \(web-0\), until .*\nThat leaves (2 h|1 h 59 min)\.\n$", explained)
     assert fresh("operation", "explain", made["id"], "--json").json["waiting_for"][0]["kind"] == "approval"
     assert fresh("operation", "cancel", made["id"]).out == f"Freeze of web-0 is Canceled.\n  event {event['id']}\n"
-    assert fresh("operation", "list", "--rollout", "none", "--all").out == "There are no operations that fit.\n"
+    assert fresh("operation", "list", "--rollout", "none", "--all").out == "There are no matching operations.\n"
     assert fresh("operation", "list", "--status", "canceled", "--json").json[0]["id"] == made["id"]
     assert fresh("operation", "show", "none").err.endswith(
         "there is no operation 'none': see `forenotice operation list --all`\n"
@@ -90,7 +90,7 @@ def test_what_starts_at_once_says_so(fresh: Run) -> None:
     assert "Redeploy of db is Started." in said
     assert "forenotice event explain" in said
     deleted = fresh("vm", "delete", "web-0", "--yes").out.splitlines()
-    assert deleted[0] == "Deletion of web-0 is Started; nobody needs to be told."
+    assert deleted[0] == "Deletion of web-0 is Started; it announces no event."
     (said,) = deleted[1:]
     assert said.startswith("  what it does: forenotice operation explain ")
     assert fresh(*said.split()[-3:]).out.startswith("It has started at ")
@@ -135,9 +135,9 @@ def test_hosts_by_a_selector(fresh: Run) -> None:
 
 def test_whoever_gives_up_hosts_by_a_selector_is_asked_about_each(fresh: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(Session, "confirm", lambda _, question, **__: asked.append(question))
+    monkeypatch.setattr(commands, "confirm", lambda question, **__: asked.append(question))
     made = fresh("host", "fail", "host-?", "--json").json["operations"]
-    assert asked == ["Give up host-a, host-b?"]
+    assert asked == ["Report host-a, host-b as failed and redeploy their VMs now, without notice?"]
     assert [each["host"] for each in made] == ["host-a", "host-b"]
 
 
@@ -159,7 +159,7 @@ def test_the_same_key_takes_effect_once(fresh: Run) -> None:
 def test_history_filters(fresh: Run) -> None:
     assert [entry["vm"] for entry in fresh("history", "--action", "vm.added", "--vm", "db", "--json").json] == ["db"]
     assert fresh("history", "--group", "web", "--action", "group.added", "--json").json[0]["scope"] == "group:web"
-    assert fresh("history", "--until", "2020-01-01").out == "Nothing has happened that fits.\n"
+    assert fresh("history", "--until", "2020-01-01").out == "No matching entries.\n"
     assert fresh("history", "--since", "2020-01-01T00:00:00+02:00", "--host", "host-a", "--json").json != []
     assert fresh("history", "--by", "nobody", "--json").json == []
 
@@ -198,7 +198,7 @@ def test_what_a_window_puts_off_is_planned(fresh: Run) -> None:
     [listed] = fresh("operation", "list", "--status", "planned", "--json").json
     assert (listed["id"], listed["status"], listed["events"]) == (operation, "Planned", [])
     assert re.search(r" Planned +in \d+ h", fresh("operation", "list").out)
-    assert re.search(r"^guests are told +in ", fresh("operation", "show", operation).out, re.MULTILINE)
+    assert re.search(r"^announced +in ", fresh("operation", "show", operation).out, re.MULTILINE)
     for shown in (fresh("host", "show", "host-b").out, fresh("vm", "show", "db").out):
         assert re.search(r"^planned +host-update, guests will be told: in ", shown, re.MULTILINE)
     assert "planned" not in fresh("host", "show", "host-a").out
@@ -223,7 +223,7 @@ def test_nobody_knows_when_guests_are_told_of_windows_without_hours_in_common(
     cli("vm", "policy", "late", "--window", f"daily {hours[1]}-{hours[2]} UTC")
     tick(module_control.service)
     shown = cli("operation", "show", operation["id"]).out
-    assert re.search(r"^guests are told +not known yet$", shown, re.MULTILINE)
+    assert re.search(r"^announced +not known yet$", shown, re.MULTILINE)
     assert not re.search(r"^not before", shown, re.MULTILINE)
     assert re.search(
         r"^planned +host-update, guests will be told: not known yet$", cli("host", "show", "night").out, re.M

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from forenotice.cli import narrating
+from forenotice.cli import history
 
 MOMENT = "2026-01-31T12:00:00Z"
 ENTRY: dict[str, Any] = {
@@ -45,10 +45,10 @@ ENTRY: dict[str, Any] = {
     ],
 )
 def test_details(data: dict[str, Any], said: str) -> None:
-    assert narrating.row({**ENTRY, "data": data})[3] == said
+    assert history.row({**ENTRY, "data": data})[3] == said
 
 
 def test_who_and_why() -> None:
-    assert narrating.row({**ENTRY, "data": {"approved_by": "vm:a", "reason": "old"}})[4:] == ("vm:a", "", "old")
+    assert history.row({**ENTRY, "data": {"approved_by": "vm:a", "reason": "old"}})[4:] == ("vm:a", "", "old")
     told = {**ENTRY, "by": "operator:ada", "origin": "10.0.0.1", "reason": "kernel", "vm": "web-0", "rollout": "r"}
-    assert narrating.row(told)[2:] == ("vm web-0, event E1, rollout r", "", "operator:ada", "10.0.0.1", "kernel")
+    assert history.row(told)[2:] == ("vm web-0, event E1, rollout r", "", "operator:ada", "10.0.0.1", "kernel")

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import Run
 
-from forenotice.cli import progress
+from forenotice.cli import output
+from forenotice.cli.output import Bar, progress
 
 
 class Terminal(io.StringIO):
@@ -19,7 +20,7 @@ def test_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    with progress.bar("sending", total=10) as bar:
+    with progress("sending", total=10) as bar:
         bar.done(5)
         bar.say("half of it\x1b[2J")
         bar.doing("applying")
@@ -34,7 +35,7 @@ def test_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress.bar("sending", total=10) as bar:
+    with progress("sending", total=10) as bar:
         bar.done(5)
         bar.doing("applying")
         bar.say("half of it")
@@ -46,14 +47,14 @@ def test_a_fleet_that_is_sent_shows_it(fresh: Run, tmp_path: Path, monkeypatch: 
     file.write_text("[hosts.new]\n" + "# filled up\n" * 10_000)
     told: list[str] = []
 
-    class Told(progress.Bar):
+    class Told(Bar):
         def doing(self, what: str, *, total: float | None = None) -> None:
             told.append(what)
 
         def done(self, so_far: float, total: float | None = None) -> None:
             told.append("part" if so_far < file.stat().st_size else "all")
 
-    monkeypatch.setattr(progress, "Bar", Told)
+    monkeypatch.setattr(output, "Bar", Told)
     assert fresh("fleet", "apply", str(file)).code == 0
     assert told[0] == "part"
     assert told[-1] == "applying"

@@ -13,7 +13,7 @@ from tests.cli.conftest import Ran, Run
 from tests.control.conftest import settled
 from tests.control.running import Control
 
-from forenotice.cli import planned
+from forenotice.cli import output
 from forenotice.cli.main import main
 from forenotice.service import rollout_progress
 from forenotice.service.rollout_progress import RolloutLoop
@@ -97,8 +97,8 @@ def test_a_plan_for_people_and_for_machines(operator: Run) -> None:
     assert re.match(r"Update of 2 hosts in 2 waves, over in \d+ min \d+ s if it is started now\. Nothing is done", said)
     assert re.search(r"^1 +(\d{4}-\S+ \S+ UTC +){3}host-a +batch, web-0$", said, re.MULTILINE)
     assert re.search(r"^web +2 +at most 1 +\d+ s +max_unavailable 50% allows 1$", said, re.MULTILINE)
-    assert "\n2 standalone VMs are out too.\n" in said
-    assert "\nWithout VMs, and so skipped: host-c.\n" in said
+    assert "\n2 standalone VMs are down too.\n" in said
+    assert "\nSkipped, because they have no VMs: host-c.\n" in said
     assert "Assumed: nobody approves early" in said.splitlines()[-1]
     plan = operator(*planning, "--json").json
     assert [stop["vms"] for stop in plan["stops"]] == [["batch", "web-0"], ["db", "web-1"]]
@@ -110,8 +110,8 @@ def test_a_plan_for_people_and_for_machines(operator: Run) -> None:
 
 
 def test_many_names_are_cut() -> None:
-    assert planned.cut(["a", "b", "c"]) == "a, b, c"
-    assert planned.cut([str(number) for number in range(15)]) == "0, 1, 2 and 12 more"
+    assert output.cut(["a", "b", "c"]) == "a, b, c"
+    assert output.cut([str(number) for number in range(15)]) == "0, 1, 2 and 12 more"
 
 
 def test_waiting_for_the_end(operator: Run, site: Control, capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,7 +141,7 @@ def test_who_no_longer_waits_still_has_the_id(operator: Run, capsys: pytest.Capt
     assert "paused by operator:admin" in said.err
     assert main(("rollout", "resume", rollout, "--retry", "--wait-limit", "0.1s")) == 1
     said = capsys.readouterr()
-    assert said.out == f"Rollout {rollout} goes on, and hosts that failed have another try.\n"
+    assert said.out == f"Rollout {rollout} is resumed, and tries failed hosts again.\n"
     assert f"Rollout {rollout} is still Running." in said.err
 
 
@@ -172,7 +172,7 @@ def waiting(site: Control) -> subprocess.Popen[str]:
 TYPED = [
     (("--kind", "update"), "Missing option '--hosts'"),
     (("--hosts", "*"), "Missing option '--kind'"),
-    (("--hosts", "*", "--kind", "degrade"), "'degrade' is no kind of rollout: give one of update, migrate, reboot"),
+    (("--hosts", "*", "--kind", "degrade"), "Invalid value for '--kind': 'degrade' is not one of"),
     (("--hosts", "*", "--kind", "update", "--batch", "0"), "Invalid value for '--batch'"),
     (("--hosts", "*", "--kind", "update", "--pause", "soon"), "'soon' is not a duration"),
     (("--hosts", "*", "--kind", "update", "--wait-limit", "soon"), "'soon' is not a duration"),

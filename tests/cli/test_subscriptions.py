@@ -45,12 +45,12 @@ def test_a_receiver_is_tried(cli: Run, module_control: Control) -> None:
     module_control.service.outgoing = Outgoing(private=EVERYWHERE)
     with receiving() as receiver:
         receiver.secret = cli("subscription", "add", "pager", receiver.url, "--json").json["secret"]
-        assert cli("subscription", "test", "pager").out == "The receiver of pager took it (204).\n"
+        assert cli("subscription", "test", "pager").out == "The receiver of pager accepted it (204).\n"
         receiver.decide = lambda _: (500, {})
         refused = cli("subscription", "test", "pager")
         assert (refused.code, refused.err) == (
             1,
-            "forenotice: the receiver of pager did not take it: it answered 500\n",
+            "forenotice: the receiver of pager did not accept it: it answered 500\n",
         )
         assert cli("subscription", "test", "pager", "--json").json["status"] == 500
         with Teller(module_control.service.store).delivering():
@@ -70,7 +70,7 @@ def test_groups_may_come_later(cli: Run, capsys: pytest.CaptureFixture[str]) -> 
     said = capsys.readouterr()
     assert re.fullmatch(r"fns_\S+\n", said.out)
     assert said.err.splitlines() == [
-        f"forenotice: there is no {key} yet: nothing of it is told until there is one"
+        f"forenotice: there is no {key} yet: nothing of it is sent until there is one"
         for key in ("group shop-9", "group shpo-*", "vm nobody")
     ]
     assert cli("subscription", "set", "early", "--groups", "sh*").code == 0

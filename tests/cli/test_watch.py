@@ -23,9 +23,9 @@ from tests.cli.stranger import answer, stranger
 from tests.control.running import Control, running, serving
 
 from forenotice import settings
-from forenotice.cli.api import AnswerError, Api
-from forenotice.cli.live import frame, scene
-from forenotice.cli.live.scene import Looker, Scene
+from forenotice.cli import watch
+from forenotice.cli.api import Api, RefusalError
+from forenotice.cli.watch import Poller, Snapshot
 from forenotice.control import app
 from forenotice.control.server import ControlServer
 
@@ -124,18 +124,18 @@ def api(url: str, token: str) -> Api:
 def test_a_server_that_restarts_is_found_again(alone: None, tmp_path: Path) -> None:
     with running(tmp_path) as control:
         with serving(ControlServer(app.create(control.service, control.metrics), "127.0.0.1", 0)) as port:
-            looker = Looker(api(f"http://127.0.0.1:{port}", control.token))
+            poller = Poller(api(f"http://127.0.0.1:{port}", control.token))
             control.post("/v1/hosts", {"name": "h"})
             control.post("/v1/vms", {"name": "v", "host": "h"})
             control.post("/v1/operations", {"kind": "restart", "names": ["v"]})
-            assert len(looker.look().events) == 1
-        lost = looker.look()
+            assert len(poller.poll().events) == 1
+        lost = poller.poll()
         assert lost.lost_since is not None
-        assert looker.look().lost_since == lost.lost_since
+        assert poller.poll().lost_since == lost.lost_since
         assert lost.events
         assert f"not reachable since {lost.lost_since:%H:%M:%S} UTC, trying again" in drawn(lost)
         with serving(ControlServer(app.create(control.service, control.metrics), "127.0.0.1", port)):
-            assert looker.look().lost_since is None
+            assert poller.poll().lost_since is None
 
 
 class Counting(Api):
@@ -148,13 +148,13 @@ class Counting(Api):
 
 def test_little_is_asked_while_nothing_happens(cli: Run, module_control: Control) -> None:
     counting = Counting(settings.load_operator({}, os.environ))
-    looker = Looker(counting)
-    looker.look()
+    poller = Poller(counting)
+    poller.poll()
     before = counting.asked
-    looker.look()
+    poller.poll()
     assert counting.asked == before + 1
     cli("host", "add", "news")
-    looker.look()
+    poller.poll()
     assert counting.asked > before + 2
 
 
@@ -168,16 +168,16 @@ def test_a_server_without_rollouts_has_none_and_one_in_trouble_is_waited_for(alo
     trouble = answer("503 Away", b'{"error": {"code": "unavailable", "message": "the disk is full", "facts": {}}}')
     page = answer("200 OK", b'{"items": [], "next": null}')
     with stranger(page, page, missing, trouble) as server:
-        looker = Looker(api(server.url, "t"))
-        assert looker.look().rollouts == ()
-        assert looker.look().trouble == "the disk is full"
+        poller = Poller(api(server.url, "t"))
+        assert poller.poll().rollouts == ()
+        assert poller.poll().trouble == "the disk is full"
     busy = answer("429 Busy", b'{"error": {"code": "too_many", "message": "wait", "facts": {"retry_after": 3600}}}')
     with stranger(busy) as server:
-        assert Looker(api(server.url, "t")).look().trouble == "wait"
+        assert Poller(api(server.url, "t")).poll().trouble == "wait"
     with stranger(page, page, answer("409 No", b'{"error": {"code": "conflict", "message": "no"}}')) as server:
-        looker = Looker(api(server.url, "t"))
-        with pytest.raises(AnswerError, match="no"):
-            looker.look()
+        poller = Poller(api(server.url, "t"))
+        with pytest.raises(RefusalError, match="no"):
+            poller.poll()
 
 
 EVENT: dict[str, Any] = {
@@ -201,31 +201,31 @@ ROLLOUT: dict[str, Any] = {
 }
 
 
-def drawn(shown: Scene, *, width: int = 100, height: int | None = None, now: datetime = NOW) -> str:
+def drawn(shown: Snapshot, *, width: int = 100, height: int | None = None, now: datetime = NOW) -> str:
     console = Console(width=width, height=height or 100, color_system=None)
     with console.capture() as capture:
-        console.print(frame.draw(shown, now, width=width, height=height, url="http://server"))
+        console.print(watch.draw(shown, now, width=width, height=height, url="http://server"))
     return capture.get()
 
 
 def test_rollouts_have_a_bar() -> None:
-    said = drawn(Scene(rollouts=(ROLLOUT,), known=True))
+    said = drawn(Snapshot(rollouts=(ROLLOUT,), known=True))
     assert "rollout update rack1-*  Paused  wave 2 of 3  ━━━━━━━━━━────────── 5/10 hosts  R\n  2 hosts failed\n" in said
 
 
 def test_a_rollout_says_why_it_waits_and_how_long() -> None:
     running = {**ROLLOUT, "status": "Running", "why": "", "hosts": "rack1-01,rack1-02," * 20}
     why = {"sentence": "It pauses before wave 3.", "until": "2026-01-01T12:04:00Z"}
-    said = drawn(Scene(rollouts=(running,), reasons={"R": why}, known=True), width=120).splitlines()
+    said = drawn(Snapshot(rollouts=(running,), reasons={"R": why}, known=True), width=120).splitlines()
     assert said[1].startswith("rollout update rack1-01,rack1-02,rack1-01,rack1-02,rac…  Running  wave 2 of 3  ")
     assert said[1].endswith(" 5/10 hosts  R")
     assert said[2] == "  4 min left: It pauses before wave 3."
     past = {**why, "until": "2026-01-01T11:00:00Z"}
-    assert "left" not in drawn(Scene(rollouts=(running,), reasons={"R": past}, known=True))
+    assert "left" not in drawn(Snapshot(rollouts=(running,), reasons={"R": past}, known=True))
 
 
 def test_many_rollouts_leave_room_for_events() -> None:
-    shown = Scene(rollouts=(ROLLOUT,) * 30, events=(EVENT,) * 30, entries=(ENTRY,) * 12, known=True)
+    shown = Snapshot(rollouts=(ROLLOUT,) * 30, events=(EVENT,) * 30, entries=(ENTRY,) * 12, known=True)
     said = drawn(shown, height=24).splitlines()
     assert len(said) <= 24
     assert "and 27 others: forenotice rollout list" in said
@@ -234,18 +234,18 @@ def test_many_rollouts_leave_room_for_events() -> None:
 
 
 def test_a_narrow_terminal_has_reasons_on_lines_of_their_own() -> None:
-    shown = Scene(events=(EVENT,), reasons={"E": {"sentence": "It waits for web.", "until": None}}, known=True)
+    shown = Snapshot(events=(EVENT,), reasons={"E": {"sentence": "It waits for web.", "until": None}}, known=True)
     said = drawn(shown, width=50).splitlines()
     assert said[-3:] == ["Scheduled          30 s  Freeze     web: web-0, w…", "  It waits for web.", ""]
     assert max(map(len, said)) <= 50
 
 
 def test_what_does_not_fit_is_counted() -> None:
-    shown = Scene(events=(EVENT,) * 30, entries=(ENTRY,) * 12, more_events=True, known=True)
+    shown = Snapshot(events=(EVENT,) * 30, entries=(ENTRY,) * 12, more_events=True, known=True)
     said = drawn(shown, height=14).splitlines()
     assert len(said) <= 14
     assert "and 25 or more others: forenotice event list" in said
-    assert len(drawn(Scene(events=(EVENT,), entries=(ENTRY,) * 12, known=True), height=14).splitlines()) <= 14
+    assert len(drawn(Snapshot(events=(EVENT,), entries=(ENTRY,) * 12, known=True), height=14).splitlines()) <= 14
 
 
 ENTRY = {
@@ -263,22 +263,22 @@ ENTRY = {
 
 def test_the_history_names_rollouts() -> None:
     entry = {**ENTRY, "action": "rollout.host_failed", "rollout": "R", "vm": None}
-    assert "11:59:59  rollout.host_failed  R h\n" in drawn(Scene(entries=(entry,), known=True))
-    assert "11:59:59  vm.added  web-0\n" in drawn(Scene(entries=({**ENTRY, "rollout": "R"},), known=True))
+    assert "11:59:59  rollout.host_failed  R h\n" in drawn(Snapshot(entries=(entry,), known=True))
+    assert "11:59:59  vm.added  web-0\n" in drawn(Snapshot(entries=({**ENTRY, "rollout": "R"},), known=True))
 
 
 def test_what_is_due_or_under_way_has_no_countdown() -> None:
-    assert " due  Freeze" in drawn(Scene(events=({**EVENT, "not_before": "2026-01-01T11:00:00Z"},), known=True))
-    started = drawn(Scene(events=({**EVENT, "status": "Started"},), known=True))
+    assert " due  Freeze" in drawn(Snapshot(events=({**EVENT, "not_before": "2026-01-01T11:00:00Z"},), known=True))
+    started = drawn(Snapshot(events=({**EVENT, "status": "Started"},), known=True))
     assert "Started                  Freeze     web: web-0, web-1" in started
-    assert "approved" in drawn(Scene(events=({**EVENT, "approved_at": "2026-01-01T11:00:00Z"},), known=True))
+    assert "approved" in drawn(Snapshot(events=({**EVENT, "approved_at": "2026-01-01T11:00:00Z"},), known=True))
 
 
 def test_before_the_first_answer() -> None:
-    assert drawn(Scene()).splitlines() == ["forenotice http://server  12:00:00 UTC", "asking ..."]
+    assert drawn(Snapshot()).splitlines() == ["forenotice http://server  12:00:00 UTC", "asking ..."]
 
 
 def test_a_reason_is_asked_for_once_in_a_while() -> None:
-    assert not scene._is_stale((EVENT, 100.0, {}), EVENT, 101.0)
-    assert scene._is_stale((EVENT, 100.0, {}), {**EVENT, "approved_at": "now"}, 101.0)
-    assert scene._is_stale((EVENT, 100.0, {}), EVENT, 111.0)
+    assert not watch._is_stale((EVENT, 100.0, {}), EVENT, 101.0)
+    assert watch._is_stale((EVENT, 100.0, {}), {**EVENT, "approved_at": "now"}, 101.0)
+    assert watch._is_stale((EVENT, 100.0, {}), EVENT, 111.0)

@@ -393,7 +393,7 @@ import sys
 import forenotice
 assert not [name for name in sys.modules if name.startswith("forenotice.")], "forenotice alone"
 assert forenotice.Client.__name__ == "Client"
-heavy = {"asyncio", "email", "http.client", "logging", "ssl", "typer", "rich", "urllib.request", "structlog"}
+heavy = {"asyncio", "email", "http.client", "logging", "ssl", "click", "rich", "urllib.request", "structlog"}
 print(*sorted(heavy & set(sys.modules)))
 try:
     forenotice.Nothing

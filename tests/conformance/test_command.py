@@ -14,14 +14,14 @@ from tests.acceptance.running import until
 from tests.conformance.test_judging import closed_port
 from tests.conformance.wrong_server import Mistake, WrongServer, serving
 
-from forenotice.cli import conformance, consent
+from forenotice.cli import commands, conformance
 from forenotice.cli.main import main
 from forenotice.cli.output import Output
 from forenotice.conformance.report import Finding, Report, Verdict
 from forenotice.core import errors
 
 USAGE = [
-    ((), "name the endpoint to judge, such as http://169.254.169.254"),
+    ((), "name the endpoint to check, such as http://169.254.169.254"),
     (("ftp://x",), "'ftp://x' (URL) is not a metadata endpoint: give one such as http://169.254.169.254"),
     (("127.0.0.1", "--speed", "fast"), "--speed: 'fast' is not a speed"),
     (("127.0.0.1", "--api-version", "2020"), "--api-version: '2020' is none of 2017-03-01, "),
@@ -29,7 +29,7 @@ USAGE = [
     (("127.0.0.1", "--provoke", ""), "--provoke: give the command that causes an event"),
     (
         ("127.0.0.1", "--only", "reboot", "--namespace"),
-        "only a handler is judged with --only, --namespace: give --client",
+        "--only, --namespace only applies to handlers: give --client",
     ),
     (("--client", "x", "--strict", "--speed", "2"), "--client has endpoints of its own: leave out --speed, --strict"),
     (("169.254.169.254",), "On the real platform a first request switches Scheduled Events on for this VM for a day"),
@@ -160,8 +160,8 @@ def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
     [("127.0.0.1", True), ("127.33.0.1", True), ("::1", True), ("localhost", True), ("169.254.169.254", False)],
 )
 def test_only_what_may_be_a_real_platform_is_asked_about(host: str, loopback: bool) -> None:
-    assert consent.is_loopback(host) is loopback
-    consent.to_listen(host, yes=True)
+    assert commands.is_loopback(host) is loopback
+    commands.confirm_first_request(host, yes=True)
 
 
 @pytest.mark.parametrize("said", ["y\n", "yes\n", "\n", "no\n"])
@@ -171,12 +171,12 @@ def test_somebody_is_asked(said: str, monkeypatch: pytest.MonkeyPatch, capsys: p
     with os.fdopen(theirs) as terminal:
         monkeypatch.setattr(sys, "stdin", terminal)
         if said.startswith("y"):
-            consent.to_listen("169.254.169.254", yes=False)
+            commands.confirm_first_request("169.254.169.254", yes=False)
         else:
-            with pytest.raises(errors.RefusedError, match="nothing was asked"):
-                consent.to_listen("169.254.169.254", yes=False)
+            with pytest.raises(errors.RefusedError, match="no request was sent"):
+                commands.confirm_first_request("169.254.169.254", yes=False)
     os.close(ours)
-    assert capsys.readouterr().err.endswith("Go ahead? [y/N] ")
+    assert capsys.readouterr().err.endswith("Continue? [y/N] ")
 
 
 def test_progress_is_shown_to_somebody_who_waits() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from tests.sqlite import new_sqlite
 
 from forenotice import controlsocket
-from forenotice.cli.offline import Nobody
+from forenotice.cli.server import Nobody
 from forenotice.clock import SystemClock
 from forenotice.control import app
 from forenotice.control.metrics import Metrics

@@ -21,7 +21,7 @@ from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi import checks
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from forenotice.cli.offline import Nobody
+from forenotice.cli.server import Nobody
 from forenotice.clock import SystemClock
 from forenotice.control import app, documented, documented_rollouts, examples, models, responses
 from forenotice.control.metrics import Metrics

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.delivery.receiving import DEADLINE, Receiver
 
-from forenotice.cli.offline import Nobody
+from forenotice.cli.server import Nobody
 from forenotice.clock import SystemClock
 from forenotice.core.roles import EVERYTHING
 from forenotice.core.timing import Timing

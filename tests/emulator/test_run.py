@@ -265,7 +265,7 @@ import sys
 from forenotice.emulator import command, run
 from forenotice.emulator.scenarios import catalogue
 catalogue.load_any("reboot")
-heavy = {"typer", "rich", "fastapi", "pydantic", "starlette", "uvicorn", "structlog", "sqlalchemy", "urllib.request",
+heavy = {"click", "rich", "fastapi", "pydantic", "starlette", "uvicorn", "structlog", "sqlalchemy", "urllib.request",
          "http.client", "email", "difflib", "forenotice.emulator.scenarios.drawing", "forenotice.store"}
 print(sorted(heavy & set(sys.modules)))
 """

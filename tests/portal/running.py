@@ -15,7 +15,7 @@ from tests.control.running import DEADLINE, serving
 from tests.sqlite import new_sqlite
 
 from forenotice import demo
-from forenotice.cli.offline import Nobody
+from forenotice.cli.server import Nobody
 from forenotice.clock import CheckedClock, SystemClock
 from forenotice.control import app as api
 from forenotice.control.metrics import Metrics

@@ -1,4 +1,4 @@
-"""`forenotice agent run`: puts the agent together and keeps it going. Loads neither Typer nor Rich."""
+"""`forenotice agent run`: puts the agent together and keeps it going. Loads neither Click nor Rich."""
 
 import argparse
 import contextlib

@@ -8,10 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-import typer
 
 from forenotice import secretfiles, settings
 from forenotice.agent import daemon, status, workers
@@ -22,7 +21,8 @@ from forenotice.agent.handlers import Outcome
 from forenotice.agent.handlers.tables import Common
 from forenotice.agent.signature import Addresses, Signer
 from forenotice.agent.status import SagaStatus, Status
-from forenotice.cli import options, times
+from forenotice.cli import commands, times
+from forenotice.cli.commands import command, switch
 from forenotice.cli.output import Output
 from forenotice.client import Client
 from forenotice.client.events import same_name
@@ -30,15 +30,12 @@ from forenotice.clock import MachineClock
 from forenotice.core import errors
 from forenotice.settings import table, values
 
-app = typer.Typer(help="The agent in a VM: prepares for what is announced, approves, recovers.", no_args_is_help=True)
-AT_A_TIME = 8
-"""Peers that are tried."""
-PLACE = [row for row in table.AGENT if row.attribute in ("config", "state")]
+app = commands.Group()
+PEERS_AT_ONCE = 8
+LOCATION = [row for row in table.AGENT if row.attribute in ("config", "state")]
 
 
-class Tried(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of trying a peer."""
-
+class PeerCheck(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     address: str
     ok: bool
@@ -46,37 +43,36 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Agent:
-    """A command's view of the agent on this machine."""
+    """What a command works with on the agent of this machine."""
 
-    def __init__(self, flags: Mapping[str, object], common: Mapping[str, Any]) -> None:
+    def __init__(self, flags: Mapping[str, object], *, json: bool = False) -> None:
         self.settings = settings.load_agent(flags, os.environ)
-        self.out = Output(json=common.get("json", False))
+        self.out = Output(json=json)
 
     @property
     def directory(self) -> Path:
         return self.settings.state or Path(daemon.read(self.settings).state)
 
 
+@command(app, "run", make=Agent, rows=table.AGENT, shared=())
 def run(agent: Agent) -> None:
     """Run the agent of this VM until SIGTERM."""
     daemon.Agent(agent.settings).run()
 
 
-def check(
-    agent: Agent,
-    peers: Annotated[bool, typer.Option("--peers", help="Also try whether each peer hears this VM.")] = False,
-) -> int:
+@command(app, "check", switch("--peers", "Also check that each peer receives from this VM."), make=Agent, rows=LOCATION)
+def check(agent: Agent, peers: bool) -> int:
     """Check agent.toml and rehearse the handlers, changing nothing."""
     config = daemon.read(agent.settings)
     found = [(handler, _rehearsed(handler)) for handler in config.handlers]
     problems = list(_problems(config))
-    tried: Sequence[Tried] = ()
+    checked: Sequence[PeerCheck] = ()
     if peers:
         try:
-            tried = _try_peers(config, status.read(agent.directory)[0])
+            checked = _check_peers(config, status.read(agent.directory)[0])
         except errors.ForenoticeError as error:
             problems += [error.message] if error.message not in problems else []
-    ok = not problems and all(outcome.ok for _, outcome in found) and all(peer.ok for peer in tried)
+    ok = not problems and all(outcome.ok for _, outcome in found) and all(peer.ok for peer in checked)
     if agent.out.json:
         rows = [{"handler": handler.name, "ok": outcome.ok, "said": outcome.said} for handler, outcome in found]
         agent.out.data(
@@ -86,7 +82,7 @@ def check(
                 "problems": problems,
                 "warnings": list(_warnings(config)),
                 "handlers": rows,
-                "peers": msgspec.to_builtins(tried) if peers else None,
+                "peers": msgspec.to_builtins(checked) if peers else None,
             }
         )
         return 0 if ok else 1
@@ -111,20 +107,20 @@ def check(
         ),
         none="There are no handlers.",
     )
-    if tried:
+    if checked:
         agent.out.line("")
         agent.out.table(
             ("peer", "address", "check", "what it says"),
-            ((peer.name, peer.address, "ok" if peer.ok else "problem", peer.said) for peer in tried),
+            ((peer.name, peer.address, "ok" if peer.ok else "problem", peer.said) for peer in checked),
             none="",
         )
     return 0 if ok else 1
 
 
-def _try_peers(config: Config, found: Status | None) -> Sequence[Tried]:
-    """All whose address is given, and all that share a live event with this VM. RefusedError: nobody can be tried."""
+def _check_peers(config: Config, found: Status | None) -> Sequence[PeerCheck]:
+    """All whose address is given, and all that share a live event with this VM. RefusedError: nobody can be checked."""
     if config.peers is None:
-        raise ConfigError("agent.toml has no [peers], so there is nobody to try: add it, or leave out --peers")
+        raise ConfigError("agent.toml has no [peers], so there is no peer to check: add it, or leave out --peers")
     me = config.name or (found.name if found else "")
     if not me:
         with Client(config.endpoint or None) as client:
@@ -136,18 +132,18 @@ def _try_peers(config: Config, found: Status | None) -> Sequence[Tried]:
         if not any(same_name(name, known) for known in (me, *config.act_for, *names)):
             names.append(name)
     if not names:
-        raise ConfigError("there is nobody to try: [peers] has no addresses, and no live event names another VM")
-    attempt = partial(_attempt, config.peers, config.listen, me, now)
-    with ThreadPoolExecutor(max_workers=AT_A_TIME) as threads:
+        raise ConfigError("there is no peer to check: [peers] has no addresses, and no live event names another VM")
+    attempt = partial(_check_peer, config.peers, config.listen, me, now)
+    with ThreadPoolExecutor(max_workers=PEERS_AT_ONCE) as threads:
         return list(threads.map(attempt, names))
 
 
-def _attempt(config: PeersConfig, listen: str, me: str, now: datetime, name: str) -> Tried:
+def _check_peer(config: PeersConfig, listen: str, me: str, now: datetime, name: str) -> PeerCheck:
     begun = time.monotonic()
     why = peering.attempt(config, me, name, now, listen)
     address = "{}:{}".format(*Addresses(config).of(name))
     seconds = time.monotonic() - begun
-    return Tried(name=name, address=address, ok=not why, said=why or f"hears {me}, after {seconds * 1000:.0f} ms")
+    return PeerCheck(name=name, address=address, ok=not why, said=why or f"hears {me}, after {seconds * 1000:.0f} ms")
 
 
 def _rehearsed(handler: Any) -> Outcome:
@@ -214,17 +210,16 @@ def _begins(handler: Common) -> str:
     return "at once" if lead is None else f"{times.span(lead)} before NotBefore"
 
 
+@command(app, "status", make=Agent, rows=LOCATION)
 def show(agent: Agent) -> int:
     """Show what the agent is doing and why."""
     found, is_running = status.read(agent.directory)
-    out = agent.out
-    if out.json:
-        out.data({"running": is_running, "status": msgspec.to_builtins(found)})
-        return 0 if is_running else 1
-    if found is None:
-        out.line("The agent has not run yet." if not is_running else "The agent is starting.")
-        return 0 if is_running else 1
-    _show(found, is_running, out)
+    if agent.out.json:
+        agent.out.data({"running": is_running, "status": msgspec.to_builtins(found)})
+    elif found is None:
+        agent.out.line("The agent is starting." if is_running else "The agent has not run yet.")
+    else:
+        _show(found, is_running, agent.out)
     return 0 if is_running else 1
 
 
@@ -267,7 +262,6 @@ def _show_recent(recent: Sequence[SagaStatus], out: Output) -> None:
             )
             for saga, pause in zip(reversed(recent), reversed(pauses), strict=True)
         ),
-        none="",
     )
 
 
@@ -300,8 +294,3 @@ def _pause(saga: SagaStatus) -> str:
     told = saga.announced_seconds
     announced = "" if told is None or told < 0 else f" ({told} s announced)"
     return f"{saga.pause.seconds:.1f} s{announced}"
-
-
-options.register(app, "run", run, rows=table.AGENT, shared=(), context=Agent)
-options.register(app, "check", check, rows=PLACE, context=Agent)
-options.register(app, "status", show, rows=PLACE, context=Agent)

@@ -1,5 +1,6 @@
-"""The REST API as a command uses it: one request, one answer or one clear error."""
+"""The REST API as a command uses it: one request, one response or one clear error."""
 
+import difflib
 import http.client
 import io
 import json
@@ -18,8 +19,8 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from forenotice import __version__, controlsocket
-from forenotice.cli import advice, place
-from forenotice.cli.usage import UsageError
+from forenotice.cli import target
+from forenotice.cli.commands import UsageError
 from forenotice.core import errors
 from forenotice.settings import OperatorSettings
 
@@ -27,34 +28,48 @@ TIMEOUT = 60
 PAGE = 500
 PIECE = 64 * 1024
 CHANGING = frozenset({"POST", "PATCH", "DELETE"})
-HASTE = 2
-"""Seconds that advice on an error may take."""
+ADVICE_SECONDS = 2
+"""Seconds that looking for advice on an error may take."""
 MOST_NAMES = 1000
+LISTS = {"vm": "vms", "host": "hosts", "group": "groups"}
+"""What has names that people mistype, and where the API lists them."""
+COMMANDS = {
+    "vm": "vm list",
+    "host": "host list",
+    "hosts": "host list",
+    "group": "group list",
+    "event": "event list --all",
+    "operation": "operation list --all",
+    "rollout": "rollout list --all",
+    "subscription": "subscription list",
+    "token": "token list",
+}
+"""What lists the things that a 404 speaks of."""
 
 View = dict[str, Any]
 
 
-class AnswerError(errors.ForenoticeError):
+class RefusalError(errors.ForenoticeError):
     """The control plane refused."""
 
-    code = "answer"
+    code = "refused_by_service"
 
     def __init__(self, status: int, message: str, **facts: object) -> None:
         super().__init__(message, **facts)
         self.status = status
 
-    def advised(self, advice: str) -> "AnswerError":
-        """With that in place of where the server says to look."""
+    def advised(self, advice: str) -> "RefusalError":
+        """With this advice in place of the service's."""
         said = self.message.rstrip(".").partition(": see `")[0]
-        return AnswerError(self.status, f"{said}: {advice}", **self.facts) if advice else self
+        return RefusalError(self.status, f"{said}: {advice}", **self.facts) if advice else self
 
 
 class LostError(errors.UnavailableError):
-    """The connection was lost before the answer came."""
+    """The connection was lost before the response came."""
 
 
 class BusyError(errors.UnavailableError):
-    """The token has sent too many requests: this one was not looked at."""
+    """The token has sent too many requests: this one was not processed."""
 
     def __init__(self, message: str, seconds: float) -> None:
         super().__init__(message)
@@ -62,8 +77,8 @@ class BusyError(errors.UnavailableError):
         """When to try again."""
 
 
-class _Counted(io.BytesIO):
-    """A body that tells how much of it has been sent."""
+class _Body(io.BytesIO):
+    """A body that reports how much of it has been sent."""
 
     def __init__(self, data: bytes, sent: Callable[[int], None]) -> None:
         super().__init__(data)
@@ -137,9 +152,9 @@ class Rest:
         self, *path: str, data: bytes, content_type: str, sent: Callable[[int], None] = lambda _: None, **query: object
     ) -> View:
         """Bytes as they are; `sent` is told how many of them have left."""
-        return self._ask("POST", path, query, _Counted(data, sent), content_type)
+        return self._ask("POST", path, query, _Body(data, sent), content_type)
 
-    def items(self, *path: str, limit: int | None = None, **query: object) -> Iterator[View]:
+    def items(self, *path: str, limit: int | None = None, **query: Any) -> Iterator[View]:
         """All items of a list, page by page."""
         after: object = query.pop("after", None)
         left = limit
@@ -152,28 +167,21 @@ class Rest:
             left = None if left is None else left - len(page["items"])
 
     def pieces(self, *path: str, **query: object) -> Iterator[bytes]:
-        """An answer of any length, as it comes."""
+        """A response of any length, as it arrives."""
         request = self._request("GET", path, query)
-        with self._explained(), self._opener.open(request, timeout=self._timeout) as answer:
-            while piece := answer.read1(PIECE):
+        with self._explained(), self._opener.open(request, timeout=self._timeout) as response:
+            while piece := response.read1(PIECE):
                 yield piece
 
-    def _ask(
-        self,
-        method: str,
-        path: Sequence[str],
-        query: Mapping[str, object],
-        data: bytes | _Counted | None = None,
-        kind: str = "",
-    ) -> View:
-        return self._carry_out(self._request(method, path, query, data, kind))
+    def _ask(self, *request: Any) -> View:
+        return self._carry_out(self._request(*request))
 
     def _request(
         self,
         method: str,
         path: Sequence[str],
         query: Mapping[str, object],
-        data: bytes | _Counted | None = None,
+        data: bytes | _Body | None = None,
         kind: str = "",
     ) -> urllib.request.Request:
         for part in path:
@@ -187,22 +195,22 @@ class Rest:
         request.add_header("User-Agent", f"forenotice/{__version__}")
         if kind:
             request.add_header("Content-Type", kind)
-        if isinstance(data, _Counted):
+        if isinstance(data, _Body):
             request.add_header("Content-Length", str(len(data.getbuffer())))
         return request
 
     def _carry_out(self, request: urllib.request.Request) -> View:
-        return self._answer(request)
+        return self._send(request)
 
-    def _answer(self, request: urllib.request.Request) -> View:
-        if isinstance(request.data, _Counted):
+    def _send(self, request: urllib.request.Request) -> View:
+        if isinstance(request.data, _Body):
             request.data.seek(0)
-        with self._explained(), self._opener.open(request, timeout=self._timeout) as answer:
-            return self._decoded(answer.status, answer.reason, answer.read())
+        with self._explained(), self._opener.open(request, timeout=self._timeout) as response:
+            return self._decoded(response.status, response.reason, response.read())
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Whatever goes wrong in asking is one clear error."""
+        """Whatever goes wrong with a request is one clear error."""
         try:
             yield
         except urllib.error.HTTPError as error:
@@ -212,7 +220,7 @@ class Rest:
             raise self._unreachable(error.reason) from None
         except (http.client.HTTPException, ConnectionError, TimeoutError) as error:
             raise LostError(
-                f"the control plane at {self.url} did not finish its answer ({type(error).__name__}): try again"
+                f"the control plane at {self.url} did not finish its response ({type(error).__name__}): try again"
                 + (", or with https:// if it has a certificate" if self.url.startswith("http:") else "")
             ) from None
 
@@ -222,7 +230,7 @@ class Rest:
         except ValueError:
             view = None
         if not isinstance(view, dict):
-            raise self._stranger(status, reason)
+            raise self._not_ours(status, reason)
         return view
 
     def _refusal(self, status: int, reason: str, body: bytes) -> errors.ForenoticeError:
@@ -233,16 +241,16 @@ class Rest:
                 return BusyError(message, float(facts["retry_after"]))
             if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
                 return errors.UnavailableError(message)
-            return AnswerError(status, message, code=error["code"], facts=facts)
+            return RefusalError(status, message, code=error["code"], facts=facts)
         except (ValueError, TypeError, KeyError, AttributeError):
-            return self._stranger(status, reason)
+            return self._not_ours(status, reason)
 
-    def _stranger(self, status: int, reason: str) -> errors.ForenoticeError:
+    def _not_ours(self, status: int, reason: str) -> errors.ForenoticeError:
         advice = f"is --control-url right, and `{self._program}` running there?"
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            advice = f"what `{self._program}` says over there may tell why; try again"
+            advice = f"the log of `{self._program}` there may say why; try again"
         return errors.UnavailableError(
-            f"{self.url} answered {status} {reason}, but not as a control plane does: {advice}"
+            f"{self.url} responded {status} {reason}, but not as a control plane does: {advice}"
         )
 
     def _unreachable(self, reason: str | BaseException) -> errors.ForenoticeError:
@@ -259,12 +267,12 @@ class Rest:
 
 
 class Api(Rest):
-    """The service's. Among several tokens (from files), the first that is accepted is used."""
+    """The service's API. Among several tokens (from files), the first that is accepted is used."""
 
     def __init__(
         self, settings: OperatorSettings, *, key: str | None = None, reason: str = "", timeout: float = TIMEOUT
     ) -> None:
-        found = place.find(settings)
+        found = target.find(settings)
         trusted = _trusted(settings.control_ca)
         super().__init__(found.url, "forenotice serve", timeout, trusted, found.directory)
         self._settings = settings
@@ -286,16 +294,33 @@ class Api(Rest):
             except LostError:
                 # Under the same key a command takes effect once, so asking again is safe.
                 return self._authorized(request)
-        except AnswerError as error:
+        except RefusalError as error:
             raise self._advised(error) from None
 
-    def _advised(self, error: AnswerError) -> AnswerError:
+    def _advised(self, error: RefusalError) -> RefusalError:
         match error.status, error.facts.get("facts"):
+            case HTTPStatus.UNAUTHORIZED, _ if self._settings.token:
+                return error.advised("give another with --token or in FORENOTICE_TOKEN")
             case HTTPStatus.UNAUTHORIZED, _:
-                return error.advised(advice.on_token(bool(self._settings.token)))
+                return error.advised(
+                    "the one in admin.token is not accepted: give --token, name the server's data directory with "
+                    "--data, or create a token there with `forenotice token create NAME --offline`"
+                )
             case HTTPStatus.NOT_FOUND, dict(facts):
-                return error.advised(advice.on_missing(facts, self._names))
+                return error.advised(self._where_to_look(facts))
         return error
+
+    def _where_to_look(self, facts: Mapping[str, object]) -> str:
+        """The name that was meant, or the command that lists what there is."""
+        noun = next((noun for noun in COMMANDS if isinstance(facts.get(noun), str)), None)
+        if noun is None:
+            return ""
+        name = str(facts[noun])
+        # In a large fleet the mistake is rather at the end of the name; a small one is searched as a whole.
+        for pattern in (f"{name[: len(name) // 2]}*", None) if noun in LISTS else ():
+            if found := difflib.get_close_matches(name, self._names(LISTS[noun], pattern)):
+                return f"did you mean {' or '.join(found)}?"
+        return f"see `forenotice {COMMANDS[noun]}`"
 
     def _names(self, noun: str, pattern: str | None) -> list[str]:
         try:
@@ -303,8 +328,8 @@ class Api(Rest):
         except errors.ForenoticeError:
             return []
 
-    def hasty(self, seconds: float = HASTE) -> "Api":
-        """One that does not wait long for answers."""
+    def hasty(self, seconds: float = ADVICE_SECONDS) -> "Api":
+        """One that does not wait long for responses."""
         return Api(self._settings, timeout=seconds)
 
     def _request(self, *arguments: Any) -> urllib.request.Request:
@@ -317,8 +342,8 @@ class Api(Rest):
         while True:
             request.add_header("Authorization", f"Bearer {self._tokens[0]}")
             try:
-                return self._answer(request)
-            except AnswerError as error:
+                return self._send(request)
+            except RefusalError as error:
                 if error.status != 401 or len(self._tokens) == 1:
                     raise
                 self._tokens = self._tokens[1:]

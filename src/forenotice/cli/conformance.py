@@ -6,17 +6,17 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import typer
+import click
 
-from forenotice.cli import consent, offline, options
-from forenotice.cli.output import Output, plain
-from forenotice.cli.usage import UsageError
+from forenotice.cli import commands, server
+from forenotice.cli.commands import UsageError, argument, command, option, plain, switch
+from forenotice.cli.output import Output
 from forenotice.client import discovery
 from forenotice.client.discovery import Candidate
 from forenotice.core import errors
@@ -31,111 +31,78 @@ if TYPE_CHECKING:
 STYLES = {"pass": "green", "fail": "bold red", "not applicable": "dim"}
 PLAIN_MARKS = str.maketrans("✓✗·", "+x-")
 """Of the scoreboard, for those who cannot show it."""
-SPEED, WITHIN, NAME, JOBS = "1", "2s", "web-0", 6
 SHORTEST, LONGEST = timedelta(seconds=1), timedelta(minutes=5)
-"""To notice an event in; everything that a handler lives through becomes longer with it."""
-
-_ASKED = re.compile(r"/metadata/[^#]*\Z", re.IGNORECASE)
-
-Url = Annotated[str | None, typer.Argument(metavar="URL", help="The endpoint to judge.", show_default=False)]
-Provoke = Annotated[
-    str | None,
-    typer.Option(
-        metavar="COMMAND", help="Causes one event each time it is run; it is run two or three times, without a shell."
+"""To notice an event in; all situations of a handler last longer with it."""
+_PATH = re.compile(r"/metadata/[^#]*\Z", re.IGNORECASE)
+OF_ENDPOINT = (
+    argument("url", "The endpoint to check.", required=False),
+    option(
+        "--provoke", "COMMAND", "Causes one event each time it is run; it is run two or three times, without a shell."
     ),
-]
-Speed = Annotated[str, typer.Option(metavar="N", help="By which the endpoint divides its durations.")]
-Strict = Annotated[
-    bool, typer.Option("--strict", help="Also fail clauses marked (ours), which only forenotice promises.")
-]
-ApiVersion = Annotated[
-    list[str] | None, typer.Option(metavar="VERSION", help="Judge only this api-version; may be repeated.")
-]
-Junit = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the findings as JUnit's XML.")]
-Client = Annotated[
-    str | None,
-    typer.Option(metavar="COMMAND", help="Judge this handler instead; it is run for each situation, without a shell."),
-]
-Only = Annotated[list[str] | None, typer.Option(metavar="SITUATION", help="With --client: only this; may be repeated.")]
-Within = Annotated[str, typer.Option(metavar="DURATION", help="With --client: how soon it must see an event.")]
-MustApprove = Annotated[
-    bool, typer.Option("--must-approve", help="With --client: also fail what it does not approve though it could.")
-]
-Name = Annotated[str, typer.Option(metavar="VM", help="With --client: the VM that the handler is on.")]
-Namespace = Annotated[
-    bool, typer.Option("--namespace", help="With --client: in a network of its own, with 169.254.169.254; needs root.")
-]
-Jobs = Annotated[int, typer.Option(min=1, max=100, metavar="N", help="With --client: so many situations at a time.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before a first request.")]
+    option("--speed", "N", "By which the endpoint divides its durations.", default="1", show_default=True),
+    switch("--strict", "Also fail clauses marked (ours), which only forenotice promises."),
+    option("--api-version", "VERSION", "Check only this api-version; may be repeated.", multiple=True),
+)
+OF_CLIENT = (
+    option("--only", "SITUATION", "With --client: only this; may be repeated.", multiple=True),
+    option("--within", "DURATION", "With --client: how soon it must see an event.", default="2s", show_default=True),
+    switch("--must-approve", "With --client: also fail what it does not approve though it could."),
+    option("--name", "VM", "With --client: the VM that the handler is on.", default="web-0", show_default=True),
+    switch("--namespace", "With --client: in a network of its own, with 169.254.169.254; needs root."),
+    option(
+        "--jobs",
+        "N",
+        "With --client: how many situations at once.",
+        type=click.IntRange(1, 100),
+        default=6,
+        show_default=True,
+    ),
+)
 
 
-def register(app: typer.Typer) -> None:
-    app.command("conformance")(conformance)
-
-
-def conformance(
-    url: Url = None,
-    provoke: Provoke = None,
-    speed: Speed = SPEED,
-    strict: Strict = False,
-    api_version: ApiVersion = None,
-    junit: Junit = None,
-    yes: Yes = False,
-    client: Client = None,
-    only: Only = None,
-    within: Within = WITHIN,
-    must_approve: MustApprove = False,
-    name: Name = NAME,
-    namespace: Namespace = False,
-    jobs: Jobs = JOBS,
-    json: options.Json = False,
-) -> int:
-    """Judge a metadata endpoint, anybody's, by what the protocol promises; with --client, a handler."""
-    out = Output(json=json)
-    of_clients = {
-        "--only": bool(only),
-        "--within": within != WITHIN,
-        "--must-approve": must_approve,
-        "--name": name != NAME,
-        "--namespace": namespace,
-        "--jobs": jobs != JOBS,
-    }
-    of_endpoints = {
-        "URL": url is not None,
-        "--provoke": provoke is not None,
-        "--speed": speed != SPEED,
-        "--strict": strict,
-        "--api-version": bool(api_version),
-    }
-    _refuse(of_clients if client is None else of_endpoints, client is not None)
+@command(
+    None,
+    "conformance",
+    *OF_ENDPOINT,
+    option("--junit", "FILE", "Also write the results as JUnit XML.", type=click.Path(path_type=Path)),
+    commands.YES,
+    option("--client", "COMMAND", "Check this handler instead; it is run for each situation, without a shell."),
+    *OF_CLIENT,
+    make=lambda _, json: Output(json=json),
+    rows=(),
+)
+def conformance(out: Output, client: str | None, url: str | None, junit: Path | None, yes: bool, **given: Any) -> int:
     if client is not None:
-        argv, span = _command(client, "--client", "runs the handler"), _within(within)
+        if others := _given(OF_ENDPOINT):
+            raise UsageError(f"--client has endpoints of its own: leave out {', '.join(others)}")
+        of_client = {str(each.name): given[str(each.name)] for each in OF_CLIENT}
+        argv, within = _command(client, "--client", "runs the handler"), _within(of_client.pop("within"))
         _check(junit)
-        with _ending_as_told():
-            return _judge_client(argv, span, name, only or [], must_approve, namespace, jobs, out, junit)
+        with _ended_by_signals():
+            return _judge_client(argv, within, out, junit, **of_client)
+    if others := _given(OF_CLIENT):
+        raise UsageError(f"{', '.join(others)} only applies to handlers: give --client, or leave it out")
     if url is None:
-        raise UsageError("name the endpoint to judge, such as http://169.254.169.254")
-    endpoint = _endpoint(url)
+        raise UsageError("name the endpoint to check, such as http://169.254.169.254")
+    endpoint, provoke = _endpoint(url), given["provoke"]
     argv = _command(provoke, "--provoke", "causes an event") if provoke is not None else []
-    divided, judged = _speed(speed), _versions(api_version or [])
+    speed, judged = _speed(given["speed"]), _versions(given["api_version"])
     _check(junit)
-    with _ending_as_told():
-        report = _judge(endpoint, argv, divided, judged, strict, yes)
+    with _ended_by_signals():
+        report = _judge(endpoint, argv, speed, judged, given["strict"], yes)
     return _show(report, report.lines(), report.summary(), out, junit)
 
 
-def _refuse(others: dict[str, bool], is_client: bool) -> None:
-    """What belongs to the other of the two."""
-    given = [name for name, is_given in others.items() if is_given]
-    if given and is_client:
-        raise UsageError(f"--client has endpoints of its own: leave out {', '.join(given)}")
-    if given:
-        raise UsageError(f"only a handler is judged with {', '.join(given)}: give --client, or leave that out")
+def _given(parameters: Iterable[click.Parameter]) -> list[str]:
+    """Those that stand on the command line."""
+    typed, context = click.core.ParameterSource.COMMANDLINE, click.get_current_context()
+    found = [each for each in parameters if context.get_parameter_source(str(each.name)) is typed]
+    return [each.opts[0] if isinstance(each, click.Option) else each.human_readable_name for each in found]
 
 
 @contextmanager
-def _ending_as_told() -> Iterator[None]:
-    """Whoever ends us, what we have started is ended first; a second word changes nothing."""
+def _ended_by_signals() -> Iterator[None]:
+    """On a signal, first end what was started; a second signal changes nothing."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     numbers = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
     if threading.current_thread() is not threading.main_thread():
@@ -160,16 +127,16 @@ def _ending_as_told() -> Iterator[None]:
 def _judge(
     endpoint: Candidate, argv: list[str], speed: float, judged: list[Version], strict: bool, yes: bool
 ) -> "Report":
-    from forenotice.conformance import command
+    from forenotice.conformance import command as provocation
     from forenotice.conformance.endpoint import http, lifecycle, run
 
-    provoke = command.by_command(argv) if argv else None
-    consent.to_listen(endpoint.host, yes=yes)
+    provoke = provocation.by_command(argv) if argv else None
+    commands.confirm_first_request(endpoint.host, yes=yes)
     if argv:
         sys.stderr.write(
             f"The command will be run {lifecycle.EVENTS} times, and once more if a wrong approval is accepted.\n"
         )
-    per_second = None if consent.is_loopback(endpoint.host) else http.POLITE
+    per_second = None if commands.is_loopback(endpoint.host) else http.POLITE
     found = run.Options(
         versions=judged,
         provoke=provoke,
@@ -186,15 +153,16 @@ def _judge(
 def _judge_client(
     argv: list[str],
     within: timedelta,
+    out: Output,
+    junit: Path | None,
+    *,
     name: str,
-    only: list[str],
+    only: Sequence[str],
     must_approve: bool,
     namespace: bool,
     jobs: int,
-    out: Output,
-    junit: Path | None,
 ) -> int:
-    with offline.server_packages():
+    with server.server_packages():
         from forenotice.conformance.handlers import clauses, run, situations, verdicts
         from forenotice.conformance.handlers.trial import Handler
 
@@ -265,7 +233,7 @@ def _progress(said: str) -> None:
 def _endpoint(url: str) -> Candidate:
     try:
         # Whoever pastes what a client asks for means the same endpoint.
-        return discovery.parse(_ASKED.sub("", url), "URL")
+        return discovery.parse(_PATH.sub("", url), "URL")
     except errors.RefusedError as error:
         raise UsageError(error.message) from None
 
@@ -297,7 +265,7 @@ def _speed(text: str) -> float:
         raise UsageError(f"--speed: {error}") from None
 
 
-def _versions(names: list[str]) -> list[Version]:
+def _versions(names: Sequence[str]) -> list[Version]:
     for name in names:
         if versions.lookup(name) is None:
             known = ", ".join(version.name for version in versions.ALL)

@@ -32,19 +32,19 @@ NO_SUCH_VERSION = "1900-01-01"
 PROXY_VARIABLES = ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
 
 
-class Verdict(StrEnum):
+class Level(StrEnum):
     OK = "ok"
     WARNING = "warning"
     PROBLEM = "problem"
 
 
-STYLES = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.PROBLEM: "bold red"}
+STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "bold red"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
     name: str
-    verdict: Verdict
+    level: Level
     said: str
     advice: str = ""
 
@@ -219,23 +219,23 @@ def show(checks: Sequence[Check], out: Output) -> None:
     width = max(len(check.name) for check in checks)
     for check in checks:
         advice = f": {check.advice}" if check.advice else ""
-        out.line(f"{check.verdict:<8}", f"{check.name:<{width}} ", f"{check.said}{advice}", style=STYLES[check.verdict])
+        out.line(f"{check.level:<8}", f"{check.name:<{width}} ", f"{check.said}{advice}", style=STYLES[check.level])
 
 
 def exit_code(checks: Sequence[Check]) -> int:
-    return int(any(check.verdict is Verdict.PROBLEM for check in checks))
+    return int(any(check.level is Level.PROBLEM for check in checks))
 
 
 def _ok(name: str, said: str) -> Check:
-    return Check(name=name, verdict=Verdict.OK, said=said)
+    return Check(name=name, level=Level.OK, said=said)
 
 
 def _warning(name: str, said: str, advice: str) -> Check:
-    return Check(name=name, verdict=Verdict.WARNING, said=said, advice=advice)
+    return Check(name=name, level=Level.WARNING, said=said, advice=advice)
 
 
 def _problem(name: str, said: str, advice: str = "") -> Check:
-    return Check(name=name, verdict=Verdict.PROBLEM, said=said, advice=advice)
+    return Check(name=name, level=Level.PROBLEM, said=said, advice=advice)
 
 
 def _is_spared(host: str, no_proxy: str) -> bool:

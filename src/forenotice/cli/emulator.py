@@ -3,43 +3,37 @@
 import math
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from functools import cached_property
 from http import HTTPStatus
 from pathlib import Path
 from time import monotonic
-from typing import Annotated, Any, Concatenate, ParamSpec
+from typing import Any
 
-import typer
+import click
 
 from forenotice import settings
-from forenotice.cli import explaining, options, times, waiting
-from forenotice.cli.api import Rest, View
+from forenotice.cli import commands, times, wait
+from forenotice.cli.api import Rest
+from forenotice.cli.commands import UsageError, argument, command, option, switch
 from forenotice.cli.output import Output
-from forenotice.cli.usage import UsageError
 from forenotice.core import errors
+from forenotice.emulator import command as emulator_command
 from forenotice.emulator import words
 from forenotice.settings import table
 from forenotice.settings.spans import Span
 
-app = typer.Typer(help="Drive an emulator that runs: events, time, faults.", no_args_is_help=True)
+app = commands.Group()
 
-P = ParamSpec("P")
 NONE_LIVE = "There are no live events."
-LAST = 20
 LOOK = 0.1
 """Seconds between two looks at what is waited for."""
 LARGEST = 256 * 1024
-"""Characters of a scenario; a longer one is refused over there."""
-
-EventId = Annotated[str, typer.Argument(metavar="EVENT", show_default=False)]
-Resources = Annotated[
-    str | None, typer.Option("--resources", metavar="VM,...", help="Whom it is about, with commas between them.")
-]
-
-
-PLACES = {"kind": "EVENT", "by": "TIME", "name": "FAULT", "scenario": "SCENARIO", "vm": "VM"}
+"""Characters of a scenario; a longer one is refused by the emulator."""
+EVENT = argument("event")
+RESOURCES = option("--resources", "VM,...", "The VMs concerned, comma-separated.")
+PARTS = {"kind": "EVENT", "by": "TIME", "name": "FAULT", "scenario": "SCENARIO", "vm": "VM"}
 """What people call the parts of a request that are arguments; the others are flags."""
 
 
@@ -52,20 +46,20 @@ class Control(Rest):
     def _refusal(self, status: int, reason: str, body: bytes) -> errors.ForenoticeError:
         error = super()._refusal(status, reason, body)
         if status == HTTPStatus.UNAUTHORIZED:
-            return self._stranger(status, reason)
+            return self._not_ours(status, reason)
         part, in_body, rest = error.message.partition(" in the body")
         if in_body:
             part = part.partition(".")[0]
-            error.message = f"{PLACES.get(part, f'--{part}')}{rest}"
+            error.message = f"{PARTS.get(part, f'--{part}')}{rest}"
         return error
 
 
-class Driving:
-    """A command's view of an emulator."""
+class Emulator:
+    """What a command on a running emulator works with."""
 
-    def __init__(self, flags: Mapping[str, object], common: Mapping[str, Any]) -> None:
+    def __init__(self, flags: Mapping[str, object], *, json: bool) -> None:
         self._flags = flags
-        self.out = Output(json=common["json"])
+        self.out = Output(json=json)
 
     @cached_property
     def api(self) -> Control:
@@ -76,220 +70,195 @@ class Driving:
         return times.read(self.api.get("emulator", "state")["now"])
 
 
-def command(name: str) -> Callable[[Callable[Concatenate[Driving, P], None]], Callable[Concatenate[Driving, P], None]]:
-    def register(function: Callable[Concatenate[Driving, P], None]) -> Callable[Concatenate[Driving, P], None]:
-        options.register(app, name, function, rows=table.EMULATOR, context=Driving)
-        return function
-
-    return register
+def drive(name: str, *parameters: click.Parameter, summary: str = "") -> commands.Registration:
+    return command(app, name, *parameters, make=Emulator, rows=table.EMULATOR, summary=summary)
 
 
-@command("state")
-def state(driving: Driving) -> None:
-    """Show the clock, the scenario, the VMs, what is announced, and the faults that are switched on."""
-    _show(driving, driving.api.get("emulator", "state"))
+@command(
+    None,
+    "emulate",
+    argument("scenario", emulator_command.SCENARIO, required=False),
+    switch("--list listed", emulator_command.LIST),
+    option("--show shown", "NAME", emulator_command.SHOW),
+    switch("--json as_json", "Print JSON for machines."),
+    make=lambda flags: flags,
+    rows=table.EMULATE,
+    shared=(),
+)
+def emulate(flags: Mapping[str, object], **how: Any) -> int:
+    """For help and completion; `__main__` starts it without Click."""
+    return emulator_command.emulate(flags, **how)
 
 
-@command("play")
-def play(
-    driving: Driving,
-    scenario: Annotated[str, typer.Argument(metavar="SCENARIO|FILE", show_default=False)],
-    resources: Resources = None,
-    seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="In place of the scenario's own.")] = None,
-) -> None:
-    """Start afresh with a scenario, one that `forenotice emulate --list` shows or a TOML file."""
+@drive("state")
+def state(ctx: Emulator) -> None:
+    """Show the clock, the scenario, the VMs, their events, and the faults that are on."""
+    _show(ctx, ctx.api.get("emulator", "state"))
+
+
+@drive(
+    "play",
+    argument("scenario", metavar="SCENARIO|FILE"),
+    RESOURCES,
+    option("--seed", "N", "In place of the scenario's own.", type=int),
+)
+def play(ctx: Emulator, scenario: str, resources: str | None, seed: int | None) -> None:
+    """Start afresh with a scenario of `forenotice emulate --list`, or with a TOML file."""
     body: dict[str, object] = {"scenario": scenario, "resources": _names(resources), "seed": seed}
     if scenario.endswith(".toml") or Path(scenario).name != scenario:
         body |= {"scenario": _read(Path(scenario)), "source": scenario}
-    _show(driving, driving.api.post("emulator", "play", body=body))
+    _show(ctx, ctx.api.post("emulator", "play", body=body))
 
 
-@command("event")
-def announce(
-    driving: Driving,
-    kind: Annotated[str, typer.Argument(metavar="EVENT", help=f"One of {', '.join(words.WORDS)}.", show_default=False)],
-    resources: Resources = None,
-    notice: Annotated[
-        str | None, typer.Option("--notice", metavar="TIME", help="Until NotBefore, such as 90s; else what it needs.")
-    ] = None,
-    takes: Annotated[str | None, typer.Option("--takes", metavar="TIME", help="How long it is Started.")] = None,
-    description: Annotated[str | None, typer.Option("--description", metavar="TEXT", help="What guests read.")] = None,
-) -> None:
+@drive(
+    "event",
+    argument("kind", f"One of {', '.join(words.WORDS)}.", metavar="EVENT"),
+    RESOURCES,
+    option("--notice", "TIME", "Until NotBefore, such as 90s; what the event requires if left out."),
+    option("--takes", "TIME", "How long it is Started."),
+    option("--description", "TEXT", "What guests read."),
+)
+def announce(ctx: Emulator, resources: str | None, **body: str | None) -> None:
     """Announce an event now, to the VM that callers are unless others are named."""
-    body = {"kind": kind, "notice": notice, "takes": takes, "description": description}
-    _show_event(driving, driving.api.post("emulator", "events", body={**body, "resources": _names(resources)}))
+    _show_event(ctx, ctx.api.post("emulator", "events", body={**body, "resources": _names(resources)}))
 
 
-@command("events")
-def events(
-    driving: Driving, everything: Annotated[bool, typer.Option("--all", help="Also those that have ended.")] = False
-) -> None:
+@drive("events", commands.ALL)
+def events(ctx: Emulator, everything: bool) -> None:
     """List the events."""
-    found = list(driving.api.items("emulator", "events", live=None if everything else True))
-    if driving.out.json:
-        driving.out.data(found)
+    found = list(ctx.api.items("emulator", "events", live=None if everything else True))
+    if ctx.out.json:
+        ctx.out.data(found)
         return
-    none = "There are no events." if everything else NONE_LIVE
-    _show_events(driving, found, driving.api.get("emulator", "state")["now"], none=none)
+    _show_events(ctx, found, ctx.now(), none="There are no events." if everything else NONE_LIVE)
 
 
-@command("explain")
-def explain(driving: Driving, event_id: EventId) -> None:
-    """Say why an event waits: for whom, for what, until when."""
-    explaining.show(driving.out, driving.api.get("emulator", "events", event_id, "explanation"), driving.now)
+@drive("explain", EVENT)
+def explain(ctx: Emulator, event: str) -> None:
+    """Explain why an event waits: for whom, for what, until when."""
+    ctx.out.explanation(ctx.api.get("emulator", "events", event, "explanation"), ctx.now)
 
 
-@command("wait")
-def wait(
-    driving: Driving,
-    event_id: EventId,
-    approved: Annotated[bool, typer.Option("--approved", help="Until somebody has approved it.")] = False,
-    started: Annotated[bool, typer.Option("--started", help="Until it has started.")] = False,
-    gone: Annotated[bool, typer.Option("--gone", help="Until it is over; the default.")] = False,
-    timeout: Annotated[
-        str | None,
-        typer.Option("--timeout", metavar="TIME", help="Wait at most this long, in real time, such as 30s."),
-    ] = None,
-) -> None:
-    """Wait until an event is approved, has started or is over; fail when that takes too long or cannot happen."""
+@drive(
+    "wait",
+    EVENT,
+    switch("--approved", "Until somebody has approved it."),
+    switch("--started", "Until it has started."),
+    switch("--gone", "Until it is over; the default."),
+    option("--timeout", "TIME", "Wait at most this long, in real time, such as 30s."),
+)
+def wait_(ctx: Emulator, event: str, approved: bool, started: bool, gone: bool, timeout: str | None) -> None:
+    """Wait until an event is approved, started or over; fail when that takes too long or cannot happen."""
     if approved + started + gone > 1:
         raise UsageError("wait for one thing: give one of --approved, --started and --gone")
     what = "approved" if approved else "started" if started else "over"
     deadline = monotonic() + (math.inf if timeout is None else _seconds(timeout))
     pause = threading.Event()
-    while (never := _never(event := driving.api.get("emulator", "events", event_id), what)) is None:
+    while (never := _never(view := ctx.api.get("emulator", "events", event), what)) is None:
         if monotonic() >= deadline:
-            why = driving.api.get("emulator", "events", event_id, "explanation")["sentence"]
+            why = ctx.api.get("emulator", "events", event, "explanation")["sentence"]
             never = f"not {what} after {timeout}. {why}"
             break
         pause.wait(LOOK)
-    if not never or driving.out.json:
-        _show_event(driving, event)
+    if not never or ctx.out.json:
+        _show_event(ctx, view)
     if never:
-        raise waiting.UnfinishedError(f"{event['type']} of {', '.join(event['resources'])} is {never}")
+        raise wait.UnfinishedError(f"{view['type']} of {', '.join(view['resources'])} is {never}")
 
 
-@command("approve")
-def approve(driving: Driving, event_id: EventId) -> None:
+@drive("approve", EVENT)
+def approve(ctx: Emulator, event: str) -> None:
     """Approve an event in place of its guests."""
-    _show_event(driving, driving.api.post("emulator", "events", event_id, "approve"))
+    _show_event(ctx, ctx.api.post("emulator", "events", event, "approve"))
 
 
-@command("cancel")
-def cancel(driving: Driving, event_id: EventId) -> None:
+@drive("cancel", EVENT)
+def cancel(ctx: Emulator, event: str) -> None:
     """Cancel an event while it is Scheduled."""
-    _show_event(driving, driving.api.post("emulator", "events", event_id, "cancel"))
+    _show_event(ctx, ctx.api.post("emulator", "events", event, "cancel"))
 
 
-@command("advance")
-def advance(
-    driving: Driving,
-    by: Annotated[str, typer.Argument(metavar="TIME", help="Such as 90s, 15m or 2h.", show_default=False)],
-) -> None:
-    """Move the emulator's clock on, with all that happens meanwhile; a speed divides the time."""
-    _show(driving, driving.api.post("emulator", "advance", body={"by": by}))
+@drive("advance", argument("by", "Such as 90s, 15m or 2h.", metavar="TIME"))
+def advance(ctx: Emulator, by: str) -> None:
+    """Move the emulator's clock forward, with all that happens meanwhile; a speed divides the time."""
+    _show(ctx, ctx.api.post("emulator", "advance", body={"by": by}))
 
 
-@command("step")
-def step(driving: Driving) -> None:
-    """Move the emulator's clock on to the next thing that happens by itself."""
-    _show(driving, driving.api.post("emulator", "step"))
+def _simple(verb: str, summary: str) -> None:
+    @drive(verb, summary=summary)
+    def run(ctx: Emulator) -> None:
+        _show(ctx, ctx.api.post("emulator", verb))
 
 
-@command("pause")
-def pause(driving: Driving) -> None:
-    """Let the emulator's clock stand still, until it is moved on or resumed."""
-    _show(driving, driving.api.post("emulator", "pause"))
+_simple("step", "Move the emulator's clock forward to the next thing that happens by itself.")
+_simple("pause", "Stop the emulator's clock until it is moved or resumed.")
+_simple("resume", "Let the emulator's clock continue from where it stands.")
 
 
-@command("resume")
-def resume(driving: Driving) -> None:
-    """Let the emulator's clock go on from where it stands."""
-    _show(driving, driving.api.post("emulator", "resume"))
-
-
-@command("fault")
-def fault(
-    driving: Driving,
-    name: Annotated[str | None, typer.Argument(metavar="FAULT", show_default=False)] = None,
-    off: Annotated[bool, typer.Option("--off", help="Switch it off; without a name, all.")] = False,
-    amount: Annotated[str | None, typer.Option("--amount", metavar="TIME", help="How much, such as 2s.")] = None,
-    on: Annotated[str | None, typer.Option("--on", metavar="WHICH", help="polls, approvals or all.")] = None,
-    count: Annotated[int | None, typer.Option("--times", metavar="N", help="So many requests meet it.")] = None,
-    lasts: Annotated[str | None, typer.Option("--lasts", metavar="TIME", help="How long it is on.")] = None,
-) -> None:
+@drive(
+    "fault",
+    argument("name", required=False, metavar="[FAULT]"),
+    switch("--off", "Switch it off; without a name, all."),
+    option("--amount", "TIME", "How much, such as 2s."),
+    option("--on", "WHICH", "polls, approvals or all."),
+    option("--times", "N", "Affect this many requests.", type=int),
+    option("--lasts", "TIME", "How long it is on."),
+)
+def fault(ctx: Emulator, name: str | None, off: bool, **body: object) -> None:
     """Switch a fault on or off."""
     if off:
-        _show(driving, driving.api.delete("emulator", "faults", *([name] if name else [])))
+        _show(ctx, ctx.api.delete("emulator", "faults", *([name] if name else [])))
         return
     if name is None:
         raise UsageError("which fault? `forenotice emulator faults` shows them, and --off switches all off")
-    body = {"name": name, "amount": amount, "on": on, "times": count, "lasts": lasts}
-    found = driving.api.post("emulator", "faults", body=body)
-    if driving.out.json:
-        driving.out.data(found)
-        return
-    driving.out.line(f"{name} is switched on for {_extent(found)}.")
+    found = ctx.api.post("emulator", "faults", body={"name": name, **body})
+    ctx.out.result(found, f"{name} is on for {_extent(found)}.")
 
 
-@command("faults")
-def faults(driving: Driving) -> None:
-    """List the faults there are, and which of them are switched on."""
-    found = driving.api.get("emulator", "faults")["items"]
-    if driving.out.json:
-        driving.out.data(found)
-        return
-    driving.out.table(
-        ("fault", "switched on", "what a client sees"),
-        ((each["name"], f"for {_extent(each['active'])}" if each["active"] else "", each["sees"]) for each in found),
+@drive("faults")
+def faults(ctx: Emulator) -> None:
+    """List the faults there are, and which of them are on."""
+    ctx.out.list(
+        ctx.api.get("emulator", "faults")["items"],
+        ("fault", "on", "what a client sees"),
+        lambda each: (each["name"], f"for {_extent(each['active'])}" if each["active"] else "", each["sees"]),
         none="",
     )
 
 
-@command("requests")
-def requests(
-    driving: Driving, last: Annotated[int, typer.Option("--last", metavar="N", min=1, help="So many.")] = LAST
-) -> None:
-    """List what guests have asked last, and how it was answered."""
-    total = driving.api.get("emulator", "state")["requests"]
-    found = list(driving.api.items("emulator", "requests", after=max(0, total - last)))[-last:]
-    if driving.out.json:
-        driving.out.data(found)
-        return
-    driving.out.table(
-        ("at", "vm", "request", "answer", "why"),
-        (
-            (
-                f"{times.read(each['at']):%H:%M:%S}",
-                each["vm"],
-                f"{each['method']} {each['target']}",
-                each["status"] or "none",
-                each["fault"] or each["reason"],
-            )
-            for each in found
+@drive(
+    "requests",
+    option("--last", "N", "How many.", type=click.IntRange(1), default=20, show_default=True),
+)
+def requests(ctx: Emulator, last: int) -> None:
+    """List the latest requests of guests, and how each was answered."""
+    total = ctx.api.get("emulator", "state")["requests"]
+    ctx.out.list(
+        list(ctx.api.items("emulator", "requests", after=max(0, total - last)))[-last:],
+        ("at", "vm", "request", "response", "why"),
+        lambda each: (
+            f"{times.read(each['at']):%H:%M:%S}",
+            each["vm"],
+            f"{each['method']} {each['target']}",
+            each["status"] or "none",
+            each["fault"] or each["reason"],
         ),
-        none="Nobody has asked yet.",
+        none="There are no requests yet.",
     )
 
 
-@command("endpoint")
-def endpoint(driving: Driving, vm: Annotated[str, typer.Argument(metavar="VM", show_default=False)]) -> None:
+@drive("endpoint", argument("vm"))
+def endpoint(ctx: Emulator, vm: str) -> None:
     """Open another port, at which every caller is this VM, and print its address."""
-    found = driving.api.post("emulator", "endpoints", body={"vm": vm})
-    if driving.out.json:
-        driving.out.data(found)
-        return
-    driving.out.line(found["endpoint"])
+    found = ctx.api.post("emulator", "endpoints", body={"vm": vm})
+    ctx.out.result(found, found["endpoint"])
 
 
-@command("reset")
-def reset(driving: Driving) -> None:
-    """Forget events, scenario, faults and requests; the VMs stay."""
-    _show(driving, driving.api.post("emulator", "reset"))
+_simple("reset", "Remove events, scenario, faults and requests; the VMs stay.")
 
 
-def _show(driving: Driving, found: View) -> None:
-    out = driving.out
+def _show(ctx: Emulator, found: dict[str, Any]) -> None:
+    out = ctx.out
     if out.json:
         out.data(found)
         return
@@ -305,16 +274,16 @@ def _show(driving: Driving, found: View) -> None:
             "faults": [f"{each['name']} for {_extent(each)}" for each in found["faults"]],
         }
     )
-    _show_events(driving, found["events"], found["now"])
+    _show_events(ctx, found["events"], times.read(found["now"]))
 
 
-def _played(scenario: View) -> str:
+def _played(scenario: dict[str, Any]) -> str:
     so_far = "all is played" if scenario["done"] else f"waits for {scenario['waiting_for']}"
     return f"{scenario['name']}, {so_far}"
 
 
-def _show_events(driving: Driving, found: list[View], now: str, *, none: str = NONE_LIVE) -> None:
-    driving.out.table(
+def _show_events(ctx: Emulator, found: list[dict[str, Any]], now: datetime, *, none: str = NONE_LIVE) -> None:
+    ctx.out.table(
         ("event", "type", "status", "resources", "not before", "approved by"),
         (
             (
@@ -322,7 +291,7 @@ def _show_events(driving: Driving, found: list[View], now: str, *, none: str = N
                 event["type"],
                 event["status"],
                 event["resources"],
-                times.told(event["not_before"], times.read(now)),
+                times.told(event["not_before"], now),
                 event["approved_by"],
             )
             for event in found
@@ -331,16 +300,16 @@ def _show_events(driving: Driving, found: list[View], now: str, *, none: str = N
     )
 
 
-def _show_event(driving: Driving, event: View) -> None:
-    if driving.out.json:
-        driving.out.data(event)
+def _show_event(ctx: Emulator, event: dict[str, Any]) -> None:
+    if ctx.out.json:
+        ctx.out.data(event)
         return
     told = f", not before {times.utc(times.read(event['not_before']))}" if event["status"] == "Scheduled" else ""
-    driving.out.line(f"{event['type']} of {', '.join(event['resources'])} is {event['status']}{told}.")
-    driving.out.line(f"  event {event['id']}")
+    ctx.out.line(f"{event['type']} of {', '.join(event['resources'])} is {event['status']}{told}.")
+    ctx.out.line(f"  event {event['id']}")
 
 
-def _never(event: View, what: str) -> str | None:
+def _never(event: dict[str, Any], what: str) -> str | None:
     """Why it will never come to that; empty: it has; None: it may yet."""
     status = event["status"]
     if what == "approved" and event["approved_at"] and not event["implied"]:
@@ -361,7 +330,7 @@ def _seconds(written: str) -> float:
         raise UsageError(f"--timeout: {error}") from None
 
 
-def _extent(active: View) -> str:
+def _extent(active: dict[str, Any]) -> str:
     """`polls, amount 5 s, 3 times, until 10:20:00`"""
     parts = [f"{active['on']} requests" if active["on"] == "all" else active["on"]]
     if active["amount_seconds"] is not None:

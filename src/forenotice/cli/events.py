@@ -1,120 +1,95 @@
-"""`forenotice event`: what guests are told, why it waits, and an operator's word on it."""
+"""`forenotice event`: what guests are told, why it waits, and an operator's approval or cancellation."""
 
-from typing import Annotated
+from typing import Any
 
-import typer
+from forenotice.cli import commands, operations, times, wait
+from forenotice.cli.commands import Operator, operator, option
 
-from forenotice.cli import completing, explaining, maintenance, times, waiting
-from forenotice.cli.api import View
-from forenotice.cli.session import Session, command
-
-app = typer.Typer(help="Events: list, explain, approve, cancel.", no_args_is_help=True)
-
-EventId = Annotated[str, typer.Argument(metavar="EVENT", show_default=False, autocompletion=completing.EVENTS)]
+app = commands.Group()
 
 
-@command(app, "list")
-def list_(
-    session: Session,
-    everything: Annotated[bool, typer.Option("--all", help="Also those that have ended.")] = False,
-    group: Annotated[
-        str | None,
-        typer.Option("--group", metavar="GROUP", help="Only those of a group.", autocompletion=completing.GROUPS),
-    ] = None,
-    vm: Annotated[
-        str | None,
-        typer.Option("--vm", metavar="VM", help="Only those that name a VM.", autocompletion=completing.VMS),
-    ] = None,
-) -> None:
+@operator(
+    app,
+    "list",
+    commands.ALL,
+    option("--group", "GROUP", "Only those of a group.", shell_complete=commands.names("groups")),
+    option("--vm", "VM", "Only those that name a VM.", shell_complete=commands.names("vms")),
+)
+def list_(ctx: Operator, everything: bool, **filters: Any) -> None:
     """List the events."""
-    items = session.api.items("events", live=None if everything else True, group=group, vm=vm)
-    if session.out.json:
-        session.out.data(list(items))
-        return
-    session.out.table(
+    ctx.out.list(
+        ctx.api.items("events", live=None if everything else True, **filters),
         ("event", "type", "status", "resources", "not before", "approved"),
-        (
-            (
-                event["id"],
-                event["type"],
-                event["status"],
-                event["resources"],
-                times.relative(times.read(event["not_before"]), session.out.now)
-                if event["status"] == "Scheduled"
-                else "",
-                _approval(event),
-            )
-            for event in items
+        lambda event: (
+            event["id"],
+            event["type"],
+            event["status"],
+            event["resources"],
+            times.relative(times.read(event["not_before"]), ctx.out.now) if event["status"] == "Scheduled" else "",
+            _approval(event),
         ),
         none="There are no events." if everything else "There are no live events; --all shows those that have ended.",
     )
 
 
-@command(app, "show")
-def show_(session: Session, event_id: EventId) -> None:
+@operator(app, "show", commands.EVENT)
+def show(ctx: Operator, event: str) -> None:
     """Show an event."""
-    show(session, session.api.get("events", event_id))
-
-
-@command(app, "explain")
-def explain(session: Session, event_id: EventId) -> None:
-    """Say why an event waits: for whom, for what, until when."""
-    explaining.show(session.out, session.api.get("events", event_id, "explanation"))
-
-
-@command(app, "approve", changes=True)
-def approve(session: Session, event_id: EventId, wait: waiting.Wait = False, wait_limit: waiting.Limit = None) -> None:
-    """Approve an event in place of its guests."""
-    patience = waiting.asked(wait, wait_limit)
-    event = session.api.post("events", event_id, "approve")
-    if patience:
-        maintenance.follow(session, [session.api.get("operations", event["operation"])], patience)
+    view = ctx.api.get("events", event)
+    if ctx.out.json:
+        ctx.out.data(view)
         return
-    if session.out.json:
-        session.out.data(event)
-        return
-    if event["ended_at"] or not event["approved_at"]:
-        maintenance.announce(session.out, event)
-        return
-    what = f"{event['type']} of {', '.join(event['resources'])}"
-    waits = session.api.get("events", event_id, "explanation")
-    session.out.line(
-        f"Approved: {what}. {waits['sentence']}" if waits["waiting_for"] else f"Approved: {what} may start now."
-    )
-
-
-@command(app, "cancel", changes=True)
-def cancel(session: Session, event_id: EventId) -> None:
-    """Cancel the whole operation of an event, while it is Scheduled."""
-    operation = session.api.post("events", event_id, "cancel")
-    maintenance.show(session.out, {"operations": [operation]})
-
-
-def show(session: Session, event: View) -> None:
-    if session.out.json:
-        session.out.data(event)
-        return
-    seconds = event["duration_seconds"]
-    session.out.facts(
+    seconds = view["duration_seconds"]
+    ctx.out.facts(
         {
-            "event": event["id"],
-            "operation": f"{event['operation']} ({event['kind']})",
-            "type": event["type"],
-            "status": event["status"],
-            "source": event["source"],
-            "scope": event["scope"],
-            "resources": event["resources"],
-            "description": event["description"],
+            "event": view["id"],
+            "operation": f"{view['operation']} ({view['kind']})",
+            "type": view["type"],
+            "status": view["status"],
+            "source": view["source"],
+            "scope": view["scope"],
+            "resources": view["resources"],
+            "description": view["description"],
             "duration": "unknown" if seconds < 0 else f"{seconds} s",
-            "made": session.out.moment(event["created_at"]),
-            "not before": session.out.moment(event["not_before"]),
-            "approved": _approval(event),
-            "ended": session.out.moment(event["ended_at"]),
+            "created": ctx.out.moment(view["created_at"]),
+            "not before": ctx.out.moment(view["not_before"]),
+            "approved": _approval(view),
+            "ended": ctx.out.moment(view["ended_at"]),
         }
     )
 
 
-def _approval(event: View) -> str:
+@operator(app, "explain", commands.EVENT)
+def explain(ctx: Operator, event: str) -> None:
+    """Explain why an event waits: for whom, for what, until when."""
+    ctx.out.explanation(ctx.api.get("events", event, "explanation"))
+
+
+@operator(app, "approve", commands.EVENT, *wait.OPTIONS, changes=True)
+def approve(ctx: Operator, event: str, **waiting: Any) -> None:
+    """Approve an event in place of its guests."""
+    limit = wait.limit(**waiting)
+    view = ctx.api.post("events", event, "approve")
+    if limit is not None:
+        operations.follow(ctx, [ctx.api.get("operations", view["operation"])], limit)
+    elif ctx.out.json:
+        ctx.out.data(view)
+    elif view["ended_at"] or not view["approved_at"]:
+        operations.show_event(ctx.out, view)
+    else:
+        what = f"{view['type']} of {', '.join(view['resources'])}"
+        explanation = ctx.api.get("events", event, "explanation")
+        waits = f". {explanation['sentence']}" if explanation["waiting_for"] else " may start now."
+        ctx.out.line(f"Approved: {what}{waits}")
+
+
+@operator(app, "cancel", commands.EVENT, changes=True)
+def cancel(ctx: Operator, event: str) -> None:
+    """Cancel the whole operation of an event, while it is Scheduled."""
+    operations.show_scheduled(ctx.out, {"operations": [ctx.api.post("events", event, "cancel")]})
+
+
+def _approval(event: dict[str, Any]) -> str:
     if not event["approved_at"]:
         return "no"
-    return "by silence" if event["implied"] else f"by {event['approved_by']}"
+    return "implied by silence" if event["implied"] else f"by {event['approved_by']}"

@@ -1,111 +1,103 @@
 """`forenotice fleet`: the whole fleet as a file."""
 
 import json
+import re
 import sys
-from collections.abc import Iterator, Sized
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
-import typer
-
-from forenotice.cli import progress, toml
-from forenotice.cli.api import View
-from forenotice.cli.output import cell, complain, warn
-from forenotice.cli.session import Session, Yes, command
-from forenotice.cli.usage import UsageError
+from forenotice.cli import commands
+from forenotice.cli.commands import Operator, UsageError, argument, complain, operator, option, switch
+from forenotice.cli.output import cell, counted, progress, warn
 from forenotice.core import errors
 
-app = typer.Typer(help="The whole fleet as a file: apply, compare, export.", no_args_is_help=True)
+app = commands.Group()
 
 ALIKE, DIFFERS, UNKNOWN = 0, 1, 2
 """Exit codes of `fleet diff`, as those of diff(1)."""
 SAME = "The fleet is as the file says."
 ONLY_IN = {"add": "only in the file", "remove": "only in the service"}
-
 FORMATS = {"toml": "application/toml", "json": "application/json"}
+BARE = re.compile(r"[A-Za-z0-9_-]+")
+"""A key of TOML that needs no quotes."""
+FORMAT = option("--format form", "FORMAT", "toml or json; by the file's name if left out.")
+FILE = argument("file", "TOML or JSON; - reads stdin.")
 
-Format = Annotated[
-    str | None, typer.Option("--format", metavar="FORMAT", help="toml or json; by the file's name if left out.")
-]
-File = Annotated[str, typer.Argument(metavar="FILE", help="TOML or JSON; - reads stdin.", show_default=False)]
 
-
-@command(app, "apply", changes=True)
-def apply(
-    session: Session,
-    file: File,
-    prune: Annotated[bool, typer.Option("--prune", help="Remove what the file does not name.")] = False,
-    move: Annotated[
-        bool, typer.Option("--move", help="Record that VMs run where the file says; no driver moves them.")
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the difference.")] = False,
-    form: Format = None,
-    yes: Yes = False,
-) -> None:
+@operator(
+    app,
+    "apply",
+    FILE,
+    switch("--prune", "Remove what the file does not name."),
+    switch("--move", "Record that VMs run where the file says; no driver moves them."),
+    switch("--dry-run", "Only show the difference."),
+    FORMAT,
+    commands.YES,
+    changes=True,
+)
+def apply(ctx: Operator, file: str, form: str | None, yes: bool, **how: bool) -> None:
     """Make the fleet as a file says: adds, changes, and with --prune removes, all or nothing.
 
-    VMs that exist stay on their hosts, unless --move is given.
+    Existing VMs stay on their hosts, unless --move is given.
     """
     data, kind = _read(file, form)
-    if prune and not dry_run and file != "-":
-        session.confirm(f"Remove everything that {file} does not name?", yes=yes)
-    doing = "comparing" if dry_run else "applying"
-    result = _send(session, "fleet", data=data, content_type=kind, doing=doing, prune=prune, move=move, dry_run=dry_run)
+    if how["prune"] and not how["dry_run"] and file != "-":
+        commands.confirm(f"Remove everything that {file} does not name?", yes=yes)
+    doing = "comparing" if how["dry_run"] else "applying"
+    result = _send(ctx, "fleet", data=data, content_type=kind, doing=doing, **how)
     warn(result)
-    if session.out.json:
-        session.out.data(result)
+    if ctx.out.json:
+        ctx.out.data(result)
         return
-    session.out.table(
+    changes, kept = result["changes"], result["kept"]
+    ctx.out.table(
         ("action", "what", "name", "fields"),
         (
-            *((each["action"], each["noun"], each["name"], _becoming(each)) for each in result["changes"]),
-            *(("keep", each["noun"], each["name"], _differing(each)) for each in result["kept"]),
+            *((each["action"], each["noun"], each["name"], _becoming(each)) for each in changes),
+            *(("keep", each["noun"], each["name"], _differing(each)) for each in kept),
         ),
         none=SAME,
     )
-    if result["changes"]:
-        changes = _count(result["changes"], "change")
-        session.out.line(f"Applied {changes}." if result["applied"] else f"{changes}, not applied.")
-    if result["kept"]:
-        session.out.line(
-            f"On another host than the file says: {_count(result['kept'], 'VM')}. `forenotice fleet export` writes the "
+    if changes:
+        total = counted(len(changes), "change")
+        ctx.out.line(f"Applied {total}." if result["applied"] else f"{total}, not applied.")
+    if kept:
+        ctx.out.line(
+            f"On another host than the file says: {counted(len(kept), 'VM')}. `forenotice fleet export` writes the "
             "hosts as they are; --move records those of the file, if you moved the VMs yourself."
         )
 
 
-@command(app, "diff")
-def diff(session: Session, file: File, form: Format = None) -> int:
-    """Show how the fleet differs from a file. Exit code: 0 it does not, 1 it does, 2 it cannot be told."""
+@operator(app, "diff", FILE, FORMAT)
+def diff(ctx: Operator, file: str, form: str | None) -> int:
+    """Compare the fleet with a file. Exit code: 0 no difference, 1 differences, 2 it could not compare."""
     try:
         data, kind = _read(file, form)
-        result = _send(session, "fleet", "diff", data=data, content_type=kind, doing="comparing")
+        result = _send(ctx, "fleet", "diff", data=data, content_type=kind, doing="comparing")
     except errors.ForenoticeError as error:
         complain(error.message)
         return UNKNOWN
     differences = result["differences"]
-    if session.out.json:
-        session.out.data(result)
+    if ctx.out.json:
+        ctx.out.data(result)
     else:
-        session.out.table(
+        ctx.out.table(
             ("what", "name", "difference"),
             ((each["noun"], each["name"], ONLY_IN.get(each["action"]) or _differing(each)) for each in differences),
             none=SAME,
         )
         if differences:
-            session.out.line(f"{_count(differences, 'difference')}.")
+            ctx.out.line(f"{counted(len(differences), 'difference')}.")
     return DIFFERS if differences else ALIKE
 
 
-@command(app, "export")
-def export(
-    session: Session,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="- or nothing writes to stdout.")] = "-",
-    form: Format = None,
-) -> None:
+@operator(app, "export", argument("file", "- or nothing writes to stdout.", default="-"), FORMAT)
+def export(ctx: Operator, file: str, form: str | None) -> None:
     """Write the fleet to a file that `apply` reads."""
-    kind = "json" if session.out.json and form is None else _format(file, form or ("toml" if file == "-" else None))
-    fleet = session.api.get("fleet")
-    text = _rendered(fleet, kind)
+    kind = "json" if ctx.out.json and form is None else _format(file, form or ("toml" if file == "-" else None))
+    fleet = ctx.api.get("fleet")
+    text = dumps(fleet) if kind == "toml" else json.dumps(fleet, indent=2, ensure_ascii=False) + "\n"
     if file == "-":
         sys.stdout.write(text)
         return
@@ -113,45 +105,34 @@ def export(
         Path(file).write_text(text, encoding="utf-8")
     except OSError as error:
         raise errors.RefusedError(f"{file} cannot be written: {error.strerror}") from None
-    if session.out.json:
-        session.out.data({"file": file})
-    else:
-        session.out.line(f"The fleet is in {file}.")
+    ctx.out.result({"file": file}, f"The fleet is in {file}.")
 
 
-def _send(session: Session, *path: str, data: bytes, content_type: str, doing: str, **how: bool) -> View:
+def _send(ctx: Operator, *path: str, data: bytes, content_type: str, doing: str, **how: bool) -> dict[str, Any]:
     """A large fleet takes a while to send, and then to compare or apply."""
-    with progress.bar("sending", total=len(data)) as bar:
+    with progress("sending", total=len(data)) as bar:
 
         def sent(so_far: int) -> None:
             bar.done(so_far)
             if so_far == len(data):
                 bar.doing(doing)
 
-        return session.api.send(*path, data=data, content_type=content_type, sent=sent, **how)
+        return ctx.api.send(*path, data=data, content_type=content_type, sent=sent, **how)
 
 
-def _becoming(each: View) -> str:
+def _becoming(each: dict[str, Any]) -> str:
     """What each field was and becomes."""
     return "; ".join(f"{field}: {was} → {becomes}" for field, was, becomes in _fields(each))
 
 
-def _differing(each: View) -> str:
+def _differing(each: dict[str, Any]) -> str:
     """What each field is, and what the file says."""
     return "; ".join(f"{field}: {known} (the file says {said})" for field, known, said in _fields(each))
 
 
-def _fields(each: View) -> Iterator[tuple[str, str, str]]:
+def _fields(each: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     for field, values in each["fields"].items():
         yield field, cell(values["from"]).plain or "none", cell(values["to"]).plain or "none"
-
-
-def _count(things: Sized, noun: str) -> str:
-    return f"{len(things)} {noun}{'' if len(things) == 1 else 's'}"
-
-
-def _rendered(fleet: View, kind: str) -> str:
-    return toml.dumps(fleet) if kind == "toml" else json.dumps(fleet, indent=2, ensure_ascii=False) + "\n"
 
 
 def _format(file: str, given: str | None) -> str:
@@ -170,3 +151,44 @@ def _read(file: str, form: str | None) -> tuple[bytes, str]:
         return Path(file).read_bytes(), kind
     except OSError as error:
         raise errors.RefusedError(f"{file} cannot be read: {error.strerror}") from None
+
+
+# TOML as `fleet export` writes it: tables of plain values
+
+
+def dumps(document: Mapping[str, object]) -> str:
+    """Values of a table first, then its tables; None is left out, as TOML has no word for it."""
+    return "\n".join(_table((), document)).lstrip("\n") + "\n"
+
+
+def _table(path: tuple[str, ...], table: Mapping[str, object]) -> Iterator[str]:
+    plain = {key: value for key, value in table.items() if value is not None and not isinstance(value, Mapping)}
+    tables = {key: value for key, value in table.items() if isinstance(value, Mapping)}
+    if path and (plain or not tables):
+        yield f"\n[{'.'.join(map(_key, path))}]"
+    for key, value in plain.items():
+        yield f"{_key(key)} = {_value(value)}"
+    for key, inner in tables.items():
+        yield from _table((*path, key), inner)
+
+
+def _key(key: str) -> str:
+    return key if BARE.fullmatch(key) else _string(key)
+
+
+def _value(value: object) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return repr(value)
+        case str():
+            return _string(value)
+        case list() | tuple():
+            return f"[{', '.join(map(_value, value))}]"
+    raise TypeError(f"{type(value).__name__} has no place in a fleet file")
+
+
+def _string(text: str) -> str:
+    # JSON's escapes are TOML's, but for DEL, which TOML wants escaped.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,110 +1,191 @@
-"""`forenotice group`: availability sets, placement groups and cloud services."""
+"""`forenotice group`: availability sets, placement groups and cloud services; and the policy of a scope."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Any
 
-import typer
+import click
 
-from forenotice.cli import completing, options, policies
-from forenotice.cli.api import View
+from forenotice.cli import commands
+from forenotice.cli.commands import Operator, UsageError, operator, option, switch
 from forenotice.cli.output import warn
-from forenotice.cli.session import Session, Yes, command
-from forenotice.cli.usage import UsageError
-from forenotice.core.fleet import ScopeKind
+from forenotice.core import errors
+from forenotice.core.fleet import Listening, ScopeKind
 
-app = typer.Typer(help="Groups: VMs that share a document, and their policy.", no_args_is_help=True)
+app = commands.Group()
 
-Name = Annotated[str, typer.Argument(metavar="GROUP", show_default=False, autocompletion=completing.GROUPS)]
-KINDS = tuple(kind.value for kind in ScopeKind if kind is not ScopeKind.STANDALONE)
+KINDS = [kind.value for kind in ScopeKind if kind is not ScopeKind.STANDALONE]
+_POLICY = {
+    "listening": option(
+        "--listening",
+        None,
+        "Whether a guest is expected to approve; auto decides by who polls.",
+        type=click.Choice([each.value for each in Listening]),
+    ),
+    "restart": switch("--auto-approve-restart/--no-auto-approve-restart", "Approve users' own restarts at once."),
+    "redeploy": switch("--auto-approve-redeploy/--no-auto-approve-redeploy", "Approve users' own redeploys at once."),
+    "terminate": option(
+        "--terminate-notice", "MINUTES", "Announce deletions this long ahead, 5 to 15, or off. Groups only."
+    ),
+    "operations": option("--max-user-operations", "N", "How many users' operations may be live there at once, or off."),
+    "unavailable": option(
+        "--max-unavailable",
+        "N|P%",
+        "How many VMs planned maintenance may have down at once, such as 2 or 25%, or off. Groups only.",
+    ),
+    "available": option("--min-available", "N", "How many VMs planned maintenance must leave up, or off. Groups only."),
+    "window": option(
+        "--window windows",
+        "WINDOW",
+        "When planned maintenance may start, such as 'mon-fri 22:00-04:00 Europe/Berlin'; may be repeated.",
+        multiple=True,
+    ),
+    "no_windows": switch("--no-windows", "Let planned maintenance start at any time."),
+}
+POLICY_OF_GROUP = tuple(_POLICY.values())
+POLICY_OF_VM = tuple(each for name, each in _POLICY.items() if name not in ("terminate", "unavailable", "available"))
+NUMBERS = {
+    "terminate_notice": "terminate_notice_minutes",
+    "max_user_operations": "max_user_operations",
+    "max_unavailable": "max_unavailable",
+    "min_available": "min_available",
+}
+"""Options that take a number or `off`, and the fields of the API that they are."""
 
 
-@command(app, "add", changes=True)
-@policies.taking(policies.OF_GROUP)
-def add(
-    session: Session,
-    name: Name,
-    kind: Annotated[
-        str, typer.Option("--kind", metavar="KIND", help=f"One of {', '.join(KINDS)}.")
-    ] = ScopeKind.AVAILABILITY_SET.value,
-    *,
-    asked: dict[str, object],
-) -> None:
+@operator(
+    app,
+    "add",
+    commands.GROUP,
+    option(
+        "--kind",
+        "KIND",
+        f"One of {', '.join(KINDS)}.",
+        type=click.Choice(KINDS),
+        default=ScopeKind.AVAILABILITY_SET.value,
+        show_default=True,
+    ),
+    *POLICY_OF_GROUP,
+    changes=True,
+)
+def add(ctx: Operator, group: str, kind: str, **policy: Any) -> None:
     """Add a group."""
-    if kind not in KINDS:
-        raise UsageError(f"{kind!r} is no kind of group: give one of {', '.join(KINDS)}")
-    added = session.api.post("groups", body={"name": name, "kind": kind, "policy": asked})
-    show(session, added)
+    added = ctx.api.post("groups", body={"name": group, "kind": kind, "policy": _changes(policy)})
+    show(ctx, added)
     warn(added)
 
 
-@command(app, "set", changes=True)
-@policies.taking(policies.OF_GROUP)
-def set_(session: Session, name: Name, asked: dict[str, object]) -> None:
+@operator(app, "set", commands.GROUP, *POLICY_OF_GROUP, changes=True)
+def set_(ctx: Operator, group: str, **policy: Any) -> None:
     """Change a group: what is given replaces what was."""
+    asked = _changes(policy)
     if not asked:
-        raise UsageError("nothing to change: give at least one option, see `forenotice group set -h`")
-    show(session, session.api.patch("groups", name, body={"policy": asked}))
+        raise commands.nothing_to_change("group")
+    show(ctx, ctx.api.patch("groups", group, body={"policy": asked}))
 
 
-@command(app, "list")
-def list_(session: Session, name: options.Pattern = None) -> None:
+@operator(app, "list", commands.PATTERN)
+def list_(ctx: Operator, name: str | None) -> None:
     """List the groups."""
-    items = session.api.items("groups", name=name)
-    if session.out.json:
-        session.out.data(list(items))
-        return
-    session.out.table(
-        ("group", "kind", "VMs", "listening", "last heard", "incarnation"),
-        (
-            (
-                group["name"],
-                group["kind"],
-                group["vms"],
-                group["listening"],
-                session.out.moment(group["last_heard"]),
-                group["incarnation"],
-            )
-            for group in items
+    ctx.out.list(
+        ctx.api.items("groups", name=name),
+        ("group", "kind", "VMs", "listening", "last polled", "incarnation"),
+        lambda group: (
+            group["name"],
+            group["kind"],
+            group["vms"],
+            group["listening"],
+            ctx.out.moment(group["last_heard"]),
+            group["incarnation"],
         ),
         none="There are no groups; add one with `forenotice group add`.",
     )
 
 
-@command(app, "show")
-def show_(session: Session, name: Name) -> None:
+@operator(app, "show", commands.GROUP)
+def show_(ctx: Operator, group: str) -> None:
     """Show a group."""
-    show(session, session.api.get("groups", name))
+    show(ctx, ctx.api.get("groups", group))
 
 
-@command(app, "remove", changes=True)
-def remove(session: Session, name: Name, yes: Yes = False) -> None:
-    """Forget a group that has no VMs."""
-    session.confirm(f"Forget group {name}?", yes=yes)
-    removed = session.api.delete("groups", name)
-    if session.out.json:
-        session.out.data(removed)
-    else:
-        session.out.line(f"Group {name} is forgotten.")
+@operator(app, "remove", commands.GROUP, commands.YES, changes=True)
+def remove(ctx: Operator, group: str, yes: bool) -> None:
+    """Remove a group that has no VMs."""
+    commands.confirm(f"Remove group {group}?", yes=yes)
+    ctx.out.result(ctx.api.delete("groups", group), f"Group {group} is removed.")
 
 
-@command(app, "policy", changes=True)
-@policies.taking(policies.OF_GROUP)
-def policy(session: Session, name: Name, asked: dict[str, object]) -> None:
+@operator(app, "policy", commands.GROUP, *POLICY_OF_GROUP, changes=True)
+def policy(ctx: Operator, group: str, **asked: Any) -> None:
     """Show or change the policy of a group."""
-    policies.run(session, "groups", name, asked)
+    show_or_change_policy(ctx, "groups", group, asked)
 
 
-def show(session: Session, group: View) -> None:
-    if session.out.json:
-        session.out.data(group)
+def show(ctx: Operator, group: dict[str, Any]) -> None:
+    if ctx.out.json:
+        ctx.out.data(group)
         return
-    session.out.facts(
+    ctx.out.facts(
         {
             "group": group["name"],
             "kind": group["kind"],
             "VMs": group["vms"],
-            "listens now": group["listening"],
-            "last heard": session.out.moment(group["last_heard"]),
+            "listening now": group["listening"],
+            "last polled": ctx.out.moment(group["last_heard"]),
             "incarnation": group["incarnation"],
-            **policies.lines(group["policy"]),
+            **policy_lines(group["policy"]),
         }
     )
+
+
+def show_or_change_policy(ctx: Operator, noun: str, name: str, given: Mapping[str, Any]) -> None:
+    if asked := _changes(given):
+        found = ctx.api.patch(noun, name, "policy", body=asked)
+    else:
+        view = ctx.api.get(noun, name)
+        found = view["policy"]
+        if found is None:
+            raise errors.ConflictError(f"{name} has its group's policy: see `forenotice group policy {view['group']}`")
+    if ctx.out.json:
+        ctx.out.data(found)
+    else:
+        ctx.out.facts(policy_lines(found))
+
+
+def _changes(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What the options ask for, as the API takes it; empty when none was given."""
+    options = dict(given)
+    windows, no_windows = options.pop("windows"), options.pop("no_windows")
+    commands.exclude(windows and no_windows)
+    asked: dict[str, Any] = {}
+    for name, value in commands.given(**options).items():
+        asked[NUMBERS.get(name, name)] = _number(name, value) if name in NUMBERS else value
+    if windows or no_windows:
+        asked["windows"] = list(windows)
+    return asked
+
+
+def _number(name: str, text: str) -> int | str | None:
+    if text.lower() == "off":
+        return None
+    if text.isascii() and text.isdigit() and len(text) < 10:
+        return int(text)
+    if name == "max_unavailable" and text.endswith("%"):
+        return text
+    raise UsageError(f"--{name.replace('_', '-')}: {text!r} is not a number: give one such as 5, or off")
+
+
+def policy_lines(policy: dict[str, Any]) -> dict[str, object]:
+    def limit(name: str) -> object:
+        return "off" if policy[name] is None else policy[name]
+
+    notice = policy["terminate_notice_minutes"]
+    return {
+        "listening": policy["listening"],
+        "auto approve restart": policy["auto_approve_restart"],
+        "auto approve redeploy": policy["auto_approve_redeploy"],
+        "terminate notice": "off" if notice is None else f"{notice:g} min",
+        "max user operations": limit("max_user_operations"),
+        "max unavailable": limit("max_unavailable"),
+        "min available": limit("min_available"),
+        "windows": policy["windows"] or "at any time",
+    }

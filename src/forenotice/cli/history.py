@@ -5,101 +5,87 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Any, BinaryIO
 
-import typer
+import click
 
-from forenotice.cli import narrating, progress, times
-from forenotice.cli.api import View
-from forenotice.cli.session import Session, Yes, command
-from forenotice.cli.usage import UsageError
+from forenotice.cli import commands, times, wait
+from forenotice.cli.commands import Operator, UsageError, operator, option, switch
+from forenotice.cli.output import cell, progress
 from forenotice.core import errors
 
 SHOWN = 50
 FORMATS = ("jsonl", "csv")
 REMOVED = ("entries", "operations", "events", "rollouts")
+COLUMNS = ("at", "action", "about", "details", "by", "from", "why")
 
-app = typer.Typer(help="Show what happened, the newest last.")
 
-
-@command(app, None)
+@operator(
+    None,
+    "history",
+    option("--limit", "N", f"How many of the newest entries; {SHOWN} if left out.", type=click.IntRange(1)),
+    option("--action", "SLUG", "Only an action, such as event.approved."),
+    option("--vm", "VM", "Only about a VM."),
+    option("--host", "HOST", "Only about a host."),
+    option("--group", "GROUP", "Only about a group."),
+    option("--event", "EVENT", "Only about an event."),
+    option("--operation", "ID", "Only about an operation."),
+    option("--rollout", "ID", "Only about a rollout."),
+    option("--by", "WHO", "Only what somebody did."),
+    option("--since", "TIME", "From this moment on, or from so long ago: 2h."),
+    option("--until", "TIME", "Before this moment, or before so long ago."),
+    option("--format form", "jsonl|csv", "Export all matching entries in this format, oldest first."),
+    option("--output -o", "FILE", "Where --format writes; - is standard output.", default="-", show_default=True),
+)
 def history(
-    session: Session,
-    context: typer.Context,
-    limit: Annotated[
-        int | None, typer.Option("--limit", metavar="N", min=1, help=f"How many entries, the newest; {SHOWN}.")
-    ] = None,
-    action: Annotated[str | None, typer.Option("--action", metavar="SLUG", help="Such as event.approved.")] = None,
-    vm: Annotated[str | None, typer.Option("--vm", metavar="VM", help="Only about a VM.")] = None,
-    host: Annotated[str | None, typer.Option("--host", metavar="HOST", help="Only about a host.")] = None,
-    group: Annotated[str | None, typer.Option("--group", metavar="GROUP", help="Only about a group.")] = None,
-    event: Annotated[str | None, typer.Option("--event", metavar="EVENT", help="Only about an event.")] = None,
-    operation: Annotated[str | None, typer.Option("--operation", metavar="ID", help="Only about an operation.")] = None,
-    rollout: Annotated[str | None, typer.Option("--rollout", metavar="ID", help="Only about a rollout.")] = None,
-    by: Annotated[str | None, typer.Option("--by", metavar="WHO", help="Only what somebody did.")] = None,
-    since: Annotated[
-        str | None, typer.Option("--since", metavar="TIME", help="From this moment on, or from so long ago: 2h.")
-    ] = None,
-    until: Annotated[
-        str | None, typer.Option("--until", metavar="TIME", help="Before this moment, or so long ago.")
-    ] = None,
-    form: Annotated[
-        str | None, typer.Option("--format", metavar="jsonl|csv", help="All that fits, oldest first, as a file.")
-    ] = None,
-    output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE", help="Where --format writes; - is standard output.")
-    ] = "-",
+    ctx: Operator,
+    limit: int | None,
+    form: str | None,
+    output: str,
+    group: str | None,
+    since: str | None,
+    until: str | None,
+    **filters: str | None,
 ) -> None:
-    """Show what happened, the newest last."""
-    filters = {
-        "action": action,
-        "vm": vm,
-        "host": host,
-        "scope": None if group is None else f"group:{group}",
-        "event": event,
-        "operation": operation,
-        "rollout": rollout,
-        "by": by,
-        "since": None if since is None else times.past(since, session.out.now),
-        "until": None if until is None else times.past(until, session.out.now),
-    }
-    if context.invoked_subcommand is not None:
+    filters["scope"] = None if group is None else f"group:{group}"
+    filters["since"] = None if since is None else times.past(since, ctx.out.now)
+    filters["until"] = None if until is None else times.past(until, ctx.out.now)
+    if subcommand := click.get_current_context().invoked_subcommand:
         if any(value is not None for value in (*filters.values(), limit, form)) or output != "-":
-            raise UsageError(f"options of {context.invoked_subcommand} come after its name")
+            raise UsageError(f"options of {subcommand} come after its name")
         return
     if form is not None or output != "-":
         if form not in FORMATS:
             raise UsageError("give --format jsonl or --format csv")
-        if limit is not None or session.out.json:
-            raise UsageError("--format writes all that fits, in that format: leave --limit and --json out")
-        _export(session, form, output, filters)
+        if limit is not None or ctx.out.json:
+            raise UsageError("--format exports all matching entries in that format: leave --limit and --json out")
+        _export(ctx, form, output, filters)
         return
-    found = session.api.items("history", limit=limit or SHOWN, newest_first=True, **filters)
-    entries = list(found)[::-1]
-    if session.out.json:
-        session.out.data(entries)
-        return
-    session.out.table(
-        narrating.COLUMNS, (narrating.row(entry) for entry in entries), none="Nothing has happened that fits."
-    )
+    entries = list(ctx.api.items("history", limit=limit or SHOWN, newest_first=True, **filters))[::-1]
+    ctx.out.list(entries, COLUMNS, row, none="No matching entries.")
 
 
-def _export(session: Session, form: str, output: str, filters: View) -> None:
-    # Finds the right token, and says what is wrong with a filter.
-    session.api.get("history", limit=1, **filters)
-    with _opened(output) as file, progress.bar("Exporting") as bar:
+app = commands.Group(
+    callback=history.callback, params=history.params, invoke_without_command=True, no_args_is_help=False
+)
+
+
+def _export(ctx: Operator, form: str, output: str, filters: dict[str, str | None]) -> None:
+    # Finds the right token, and reports what is wrong with a filter.
+    ctx.api.get("history", limit=1, **filters)
+    with _opened(output) as file, progress("Exporting") as bar:
         written = 0
-        for piece in session.api.pieces("history", "export", format=form, **filters):
+        for piece in ctx.api.pieces("history", "export", format=form, **filters):
             file.write(piece)
             written += len(piece)
             bar.doing(f"Exporting: {written / 1e6:,.1f} MB")
     if output != "-":
-        session.out.line(f"The history is in {output}.")
+        ctx.out.line(f"The history is in {output}.")
 
 
 @contextmanager
 def _opened(output: str) -> Iterator[BinaryIO]:
-    """A file is there when all of it is, and as it was before when anything goes wrong."""
+    """A file that appears when it is complete, and stays as it was when anything goes wrong."""
     if output == "-":
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -116,50 +102,100 @@ def _opened(output: str) -> Iterator[BinaryIO]:
         unfinished.unlink(missing_ok=True)
 
 
-@command(app, "prune", changes=True)
-def prune(
-    session: Session,
-    before: Annotated[
-        str,
-        typer.Option(
-            "--before", metavar="TIME", help="What is older: a moment, or so long ago: 90d.", show_default=False
-        ),
-    ],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show how much it would be.")] = False,
-    yes: Yes = False,
-) -> None:
-    """Forget what is older, but nothing live and nothing that a subscription is still to be told."""
-    moment = times.past(before, session.out.now)
+@operator(
+    app,
+    "prune",
+    option("--before", "TIME", "Delete what is older than this moment, or than so long ago: 90d.", required=True),
+    switch("--dry-run", "Only show how much would be deleted."),
+    commands.YES,
+    changes=True,
+)
+def prune(ctx: Operator, before: str, dry_run: bool, yes: bool) -> None:
+    """Delete older entries, except of what is live or not yet delivered to a subscription."""
+    moment = times.past(before, ctx.out.now)
     shown = times.utc(times.read(moment))
-    foretold = session.api.post("history", "prune", body={"before": moment, "dry_run": True})
+    preview = ctx.api.post("history", "prune", body={"before": moment, "dry_run": True})
     if dry_run:
-        _tell(session, foretold, f"Would be removed from before {shown}")
+        _show_pruned(ctx, preview, f"Would be deleted from before {shown}")
         return
-    session.confirm(f"Remove {_counted(foretold)} from before {shown}?", yes=yes)
-    with progress.bar("Pruning", total=foretold["entries"]) as bar:
-        pruned = asked = session.api.post("history", "prune", body={"before": moment})
-        while not asked["complete"]:
+    commands.confirm(f"Delete {_counted(preview)} from before {shown}?", yes=yes)
+    with progress("Pruning", total=preview["entries"]) as bar:
+        pruned = last = ctx.api.post("history", "prune", body={"before": moment})
+        while not last["complete"]:
             bar.done(pruned["entries"])
-            again = session.api.post("history", "prune", body={"before": moment})
-            if again == asked:
-                # The answer to a key of the caller's own, which stands.
+            again = ctx.api.post("history", "prune", body={"before": moment})
+            if again == last:
+                # The stored response to a key of the caller's own.
                 break
             pruned = {**again, **{name: pruned[name] + again[name] for name in REMOVED}}
-            asked = again
-    _tell(session, pruned, f"Removed from before {shown}")
+            last = again
+    _show_pruned(ctx, pruned, f"Deleted from before {shown}")
 
 
-def _tell(session: Session, pruned: View, what: str) -> None:
-    if session.out.json:
-        session.out.data(pruned)
+def _show_pruned(ctx: Operator, pruned: dict[str, Any], what: str) -> None:
+    ctx.out.result(pruned, f"{what}: {_counted(pruned)}.")
+    if ctx.out.json:
         return
-    session.out.line(f"{what}: {_counted(pruned)}.")
     if pruned["kept"]:
-        why = "they are of what is live, or a subscription is still to be told of them"
-        session.out.line(f"{pruned['kept']:,} older entries stay: {why}.")
+        why = "they belong to what is live, or a subscription has not received them yet"
+        ctx.out.line(f"{pruned['kept']:,} older entries stay: {why}.")
     if not pruned["complete"] and not pruned["dry_run"]:
-        session.out.line("There is more: run it again under another key.")
+        ctx.out.line("There is more: run it again with another key.")
 
 
-def _counted(pruned: View) -> str:
+def _counted(pruned: dict[str, Any]) -> str:
     return ", ".join(f"{pruned[name]:,} {name}" for name in REMOVED)
+
+
+# An entry of the journal as people read it
+
+
+def row(entry: dict[str, Any]) -> tuple[object, ...]:
+    data = entry["data"]
+    return (
+        times.utc(times.read(entry["at"])),
+        entry["action"],
+        _about(entry),
+        _details(data),
+        entry["by"] or data.get("approved_by"),
+        entry["origin"],
+        entry["reason"] or data.get("reason"),
+    )
+
+
+def _about(entry: dict[str, Any]) -> str:
+    named = {kind: entry[kind] for kind in ("vm", "host", "event", "operation", "rollout") if entry[kind]}
+    about = [f"{kind} {name}" for kind, name in named.items()]
+    if entry["scope"] and "vm" not in named:
+        about.insert(0, entry["scope"].replace(":", " ", 1))
+    return ", ".join(about)
+
+
+def _details(data: dict[str, Any]) -> str:
+    """What the other columns do not show."""
+    rest = {name: value for name, value in data.items() if name not in ("reason", "approved_by")}
+    shown: list[str] = []
+    match rest:
+        case {"type": str() as what, "resources": list() as names} | {"kind": str() as what, "vms": list() as names}:
+            shown.append(f"{what} of {', '.join(names) or 'no VM'}")
+            rest = {name: value for name, value in rest.items() if value is not what and value is not names}
+    for name, value in rest.items():
+        match name, value:
+            case (("not_before" | "announce_at" | "to" | "before"), str()):
+                shown.append(f"{name.replace('_', ' ')} {_moment(value)}")
+            case (("results" | "failures"), dict()):
+                shown += wait.outcomes(value)
+            case "because", list():
+                shown.append(f"because of {', '.join(map(str, value))}")
+            case "late", bool():
+                shown += ["after NotBefore"] if value else []
+            case _ if text := cell(value).plain:
+                shown.append(f"{name}: {text}")
+    return ", ".join(shown)
+
+
+def _moment(text: str) -> str:
+    try:
+        return times.utc(times.read(text))
+    except ValueError:
+        return text

@@ -1,176 +1,150 @@
 """`forenotice host`: the hosts, and maintenance on them."""
 
-from typing import Annotated
+from typing import Any
 
-import typer
+import click
 
-from forenotice.cli import completing, facts, maintenance, options
-from forenotice.cli.api import View
-from forenotice.cli.maintenance import Verb
-from forenotice.cli.session import Session, Yes, command
-from forenotice.cli.usage import UsageError
+from forenotice.cli import commands, operations
+from forenotice.cli.commands import Operator, UsageError, operator, option, switch
 from forenotice.core.fleet import MAX_AMOUNT
 from forenotice.core.operations import Kind
 
-app = typer.Typer(help="Hosts: add, cordon, update, reboot, migrate.", no_args_is_help=True)
+app = commands.Group()
 
-Name = Annotated[str, typer.Argument(metavar="HOST", show_default=False, autocompletion=completing.HOSTS)]
-
-Labels = Annotated[
-    list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="A label, such as rack=r1; may be repeated.")
-]
-
-Capacity = Annotated[
-    float | None,
-    typer.Option(
-        "--capacity", metavar="N", min=0, max=MAX_AMOUNT, help="How much fits on it, in the unit of the VMs' --size."
-    ),
-]
+LABEL = option("--label labels", "KEY=VALUE", "A label, such as rack=r1; may be repeated.", multiple=True)
+CAPACITY = option(
+    "--capacity", "N", "How much fits on it, in the unit of the VMs' --size.", type=click.FloatRange(0, MAX_AMOUNT)
+)
 
 
-@command(app, "add", changes=True)
-def add(
-    session: Session,
-    name: Name,
-    cordoned: Annotated[bool, typer.Option("--cordoned", help="It takes no VMs for now.")] = False,
-    label: Labels = None,
-    capacity: Capacity = None,
-) -> None:
+@operator(
+    app, "add", commands.HOST, switch("--cordoned", "Let no VM move to it for now."), LABEL, CAPACITY, changes=True
+)
+def add(ctx: Operator, host: str, cordoned: bool, labels: tuple[str, ...], capacity: float | None) -> None:
     """Add a host."""
-    body: dict[str, object] = {"name": name, "cordoned": cordoned}
-    if label:
-        body["labels"] = facts.pairs("--label", label, "rack=r1")
-    if capacity is not None:
-        body["capacity"] = capacity
-    show(session, session.api.post("hosts", body=body))
+    found = commands.pairs("--label", labels, "rack=r1")
+    body = commands.given(name=host, cordoned=cordoned, labels=found or None, capacity=capacity)
+    show(ctx, ctx.api.post("hosts", body=body))
 
 
-@command(app, "set", changes=True)
+@operator(
+    app,
+    "set",
+    commands.HOST,
+    switch("--cordoned/--no-cordoned", "Whether VMs may not move to it."),
+    LABEL,
+    option("--no-label", "KEY", "Remove a label; may be repeated.", multiple=True),
+    CAPACITY,
+    switch("--no-capacity", "Let any number of VMs fit on it."),
+    changes=True,
+)
 def set_(
-    session: Session,
-    name: Name,
-    cordoned: Annotated[
-        bool | None, typer.Option("--cordoned/--no-cordoned", help="Whether it takes no VMs.", show_default=False)
-    ] = None,
-    label: Labels = None,
-    no_label: Annotated[
-        list[str] | None, typer.Option("--no-label", metavar="KEY", help="Remove a label; may be repeated.")
-    ] = None,
-    capacity: Capacity = None,
-    no_capacity: Annotated[bool, typer.Option("--no-capacity", help="Any number of VMs fits on it.")] = False,
+    ctx: Operator,
+    host: str,
+    cordoned: bool | None,
+    labels: tuple[str, ...],
+    no_label: tuple[str, ...],
+    capacity: float | None,
+    no_capacity: bool,
 ) -> None:
     """Change a host: what is not given stays."""
-    if capacity is not None and no_capacity:
-        raise UsageError("an option and its --no- form exclude each other: give one of them")
-    body: dict[str, object] = {} if cordoned is None else {"cordoned": cordoned}
-    if capacity is not None or no_capacity:
-        body["capacity"] = capacity
-    labels: dict[str, str | None] = {**facts.pairs("--label", label or (), "rack=r1")}
-    for key in no_label or ():
-        if key in labels:
+    commands.exclude(capacity is not None and no_capacity)
+    changed: dict[str, str | None] = {**commands.pairs("--label", labels, "rack=r1")}
+    for key in no_label:
+        if key in changed:
             raise UsageError(f"label {key} cannot be both set and removed: give --label or --no-label")
-        labels[key] = None
-    if labels:
-        body["labels"] = labels
+        changed[key] = None
+    body = commands.given(cordoned=cordoned, capacity=capacity, labels=changed or None)
+    if no_capacity:
+        body["capacity"] = None
     if not body:
-        raise UsageError("nothing to change: give at least one option, see `forenotice host set -h`")
-    show(session, session.api.patch("hosts", name, body=body))
+        raise commands.nothing_to_change("host")
+    show(ctx, ctx.api.patch("hosts", host, body=body))
 
 
-@command(app, "list")
-def list_(
-    session: Session,
-    name: options.HostPattern = None,
-    cordoned: Annotated[
-        bool | None, typer.Option("--cordoned/--no-cordoned", help="Only those that take no VMs, or only the others.")
-    ] = None,
-) -> None:
+@operator(
+    app,
+    "list",
+    option("--name", "SELECTOR", "Only those that match, such as 'rack1-*,!rack1-07' or label:rack=r1."),
+    switch("--cordoned/--no-cordoned", "Only cordoned hosts, or only the others."),
+)
+def list_(ctx: Operator, **filters: Any) -> None:
     """List the hosts."""
-    items = session.api.items("hosts", name=name, cordoned=cordoned)
-    if session.out.json:
-        session.out.data(list(items))
-        return
-    session.out.table(
+    some = any(value is not None for value in filters.values())
+    ctx.out.list(
+        ctx.api.items("hosts", **filters),
         ("host", "state", "VMs", "used", "labels"),
-        ((host["name"], _state(host), host["vms"], _used(host), host["labels"]) for host in items),
-        none="There are no hosts; add one with `forenotice host add`."
-        if name is None and cordoned is None
-        else "There are no hosts that fit.",
+        lambda host: (host["name"], _state(host), host["vms"], _used(host), host["labels"]),
+        none="There are no matching hosts." if some else "There are no hosts; add one with `forenotice host add`.",
     )
 
 
-@command(app, "show")
-def show_(session: Session, name: Name) -> None:
+@operator(app, "show", commands.HOST)
+def show_(ctx: Operator, host: str) -> None:
     """Show a host."""
-    show(session, session.api.get("hosts", name))
+    show(ctx, ctx.api.get("hosts", host))
 
 
-@command(app, "remove", changes=True)
-def remove(session: Session, name: Name, yes: Yes = False) -> None:
-    """Forget a host that has no VMs."""
-    session.confirm(f"Forget host {name}?", yes=yes)
-    removed = session.api.delete("hosts", name)
-    if session.out.json:
-        session.out.data(removed)
-    else:
-        session.out.line(f"Host {name} is forgotten.")
+@operator(app, "remove", commands.HOST, commands.YES, changes=True)
+def remove(ctx: Operator, host: str, yes: bool) -> None:
+    """Remove a host that has no VMs."""
+    commands.confirm(f"Remove host {host}?", yes=yes)
+    ctx.out.result(ctx.api.delete("hosts", host), f"Host {host} is removed.")
 
 
-@command(app, "cordon", changes=True)
-def cordon(session: Session, name: Name) -> None:
+@operator(app, "cordon", commands.HOST, changes=True)
+def cordon(ctx: Operator, host: str) -> None:
     """Let no VM move to a host."""
-    show(session, session.api.patch("hosts", name, body={"cordoned": True}))
+    show(ctx, ctx.api.patch("hosts", host, body={"cordoned": True}))
 
 
-@command(app, "uncordon", changes=True)
-def uncordon(session: Session, name: Name) -> None:
+@operator(app, "uncordon", commands.HOST, changes=True)
+def uncordon(ctx: Operator, host: str) -> None:
     """Let VMs move to a host again."""
-    show(session, session.api.patch("hosts", name, body={"cordoned": False}))
+    show(ctx, ctx.api.patch("hosts", host, body={"cordoned": False}))
 
 
-for verb in (
-    Verb(name="update", kind=Kind.HOST_UPDATE, help="Update hosts: their VMs freeze for some seconds."),
-    Verb(name="reboot", kind=Kind.HOST_REBOOT, help="Reboot hosts, and all VMs on them."),
-    Verb(name="migrate", kind=Kind.LIVE_MIGRATION, help="Move all VMs off hosts, live."),
-    Verb(
-        name="degrade",
-        kind=Kind.DEGRADED_HARDWARE,
-        help="Hardware is expected to fail: redeploy all VMs of hosts elsewhere, in days unless approved.",
-        notice="7 days",
-    ),
-    Verb(
-        name="fail",
-        kind=Kind.HARDWARE_FAILURE,
-        help="Hardware has failed: redeploy all VMs of hosts elsewhere, at once.",
-        question="Give up",
-        notice="",
-    ),
-):
-    maintenance.register(app, verb)
+operations.verb(app, "update", Kind.HOST_UPDATE, "Update hosts: their VMs freeze for some seconds.")
+operations.verb(app, "reboot", Kind.HOST_REBOOT, "Reboot hosts, and all VMs on them.")
+operations.verb(app, "migrate", Kind.LIVE_MIGRATION, "Live-migrate all VMs off hosts.")
+operations.verb(
+    app,
+    "degrade",
+    Kind.DEGRADED_HARDWARE,
+    "Report hardware that is expected to fail: redeploys all VMs of the hosts, after days of notice unless approved.",
+    notice="7 days",
+)
+operations.verb(
+    app,
+    "fail",
+    Kind.HARDWARE_FAILURE,
+    "Report hosts as failed: redeploys all their VMs now, without notice.",
+    question="Report {} as failed and redeploy {} VMs now, without notice?",
+    notice="",
+)
 
 
-def show(session: Session, host: View) -> None:
-    """An answer that is repeated under its key may lack what a newer release adds."""
-    if session.out.json:
-        session.out.data(host)
-    else:
-        planned = maintenance.planned(session, host["name"])
-        session.out.facts(
-            {
-                "host": host["name"],
-                "state": _state(host),
-                "labels": host.get("labels"),
-                "VMs": host["vms"],
-                "used": _used(host),
-                "planned": planned,
-            }
-        )
+def show(ctx: Operator, host: dict[str, Any]) -> None:
+    """A response repeated under its key may lack what a newer release adds."""
+    if ctx.out.json:
+        ctx.out.data(host)
+        return
+    ctx.out.facts(
+        {
+            "host": host["name"],
+            "state": _state(host),
+            "labels": host.get("labels"),
+            "VMs": host["vms"],
+            "used": _used(host),
+            "planned": operations.planned(ctx, host["name"]),
+        }
+    )
 
 
-def _used(host: View) -> str | None:
+def _used(host: dict[str, Any]) -> str | None:
     """Of its capacity, if it has one."""
     return None if host.get("capacity") is None else f"{host['used']} of {host['capacity']}"
 
 
-def _state(host: View) -> str:
+def _state(host: dict[str, Any]) -> str:
     return "cordoned" if host["cordoned"] else "open"

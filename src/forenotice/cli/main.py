@@ -2,81 +2,142 @@
 
 import re
 import sys
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from forenotice import __version__
-from forenotice.cli import catalogue
-from forenotice.cli.output import complain
+from forenotice.cli import commands
 from forenotice.core import errors
 
-DONE, FAILED, USAGE = 0, 1, 2
-WRONGLY_TYPED = frozenset({"usage", "setting", "config"})
-"""The codes of errors that whoever typed the command, or its configuration, must mend."""
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
+DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+USAGE_CODES = frozenset({"usage", "setting", "config"})
+"""The codes of errors in the command as it was typed, or in its configuration."""
 NOT_UTF8 = re.compile(r'[^"\s]*[\ud800-\udfff][^"\s]*')
 """A word in which Python keeps bytes that are not UTF-8: it can name a file, but not be sent."""
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "serve": ("server.serve", "Run the service: the metadata endpoint for guests, the control plane for operators."),
+    "vm": ("vms.app", "VMs: add, change, restart, redeploy, evict, delete."),
+    "host": ("hosts.app", "Hosts: add, cordon, update, reboot, migrate."),
+    "group": ("groups.app", "Groups: VMs that share a document, and their policy."),
+    "event": ("events.app", "Events: list, explain, approve, cancel."),
+    "operation": ("operations.app", "Operations: list, explain, cancel."),
+    "rollout": ("rollouts.app", "Rollouts: plan, start, wait, explain, pause, resume, cancel."),
+    "watch": ("watch.watch", "Watch live events with their countdowns, rollouts and the latest history, until Ctrl-C."),
+    "history": ("history.app", "Show what happened, newest last."),
+    "subscription": ("subscriptions.app", "Subscriptions: push journal entries to webhooks."),
+    "fleet": ("fleet.app", "The whole fleet as a file: apply, compare, export."),
+    "token": ("tokens.app", "Operators' tokens: create, list, rotate, revoke."),
+    "backup": ("server.backup", "Copy the database to a file, also while the service runs."),
+    "restore": ("server.restore", "Restore the database from a backup, while the service is stopped."),
+    "migrate": ("server.migrate", "Create the database, or upgrade it to what this version needs."),
+    "clock": ("server.clock", "Accept a clock that has been corrected."),
+    "guest": ("guest.app", "Inside a VM: list its events, approve them, find what is wrong."),
+    "agent": ("agent.app", "The agent in a VM: prepares for events, approves them, recovers afterwards."),
+    "emulate": ("emulator.emulate", "Emulate the platform for guests, by a scenario or as you drive it, until Ctrl-C."),
+    "emulator": ("emulator.app", "Drive a running emulator: events, time, faults."),
+    "record": (
+        "recording.record",
+        "Record the responses of a metadata endpoint whenever they change; approves nothing.",
+    ),
+    "replay": ("recording.replay", "Replay a recording to guests, from now on, until Ctrl-C."),
+    "conformance": (
+        "conformance.conformance",
+        "Check any metadata endpoint against the protocol; with --client, check a handler.",
+    ),
+}
+"""Where each command is defined in this package, and its summary: known without importing it."""
 
-app = typer.Typer(
-    cls=catalogue.Root,
+
+class Program(commands.Group):
+    """Lists and completes its commands from the table, and imports the one that is run."""
+
+    def list_commands(self, _: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, _: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        (module, attribute), summary = COMMANDS[cmd_name][0].split("."), COMMANDS[cmd_name][1]
+        command: click.Command = getattr(import_module(f"forenotice.cli.{module}"), attribute)
+        command.help = summary
+        return command
+
+    def summaries(self) -> list[tuple[str, str]]:
+        return [(name, summary) for name, (_, summary) in COMMANDS.items()]
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
+        from click.shell_completion import CompletionItem
+
+        found = [CompletionItem(name, help=text) for name, text in self.summaries() if name.startswith(incomplete)]
+        return found or click.Command.shell_complete(self, ctx, incomplete)
+
+
+def _completion(ctx: click.Context, _: click.Parameter, shell: str | None) -> None:
+    """Print the script by which a shell completes."""
+    if shell:
+        from click.shell_completion import shell_complete
+
+        ctx.exit(shell_complete(program, {}, "forenotice", VARIABLE, f"{shell}_source"))
+
+
+VARIABLE = "_FORENOTICE_COMPLETE"
+program = Program(
     help="Scheduled Events for virtual machines: told, prepared, approved, carried out.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
+    params=[
+        click.Option(
+            ["--show-completion"],
+            type=click.Choice(["bash", "zsh", "fish"]),
+            help='Print the completion script of a shell: eval "$(forenotice --show-completion bash)".',
+            callback=_completion,
+            is_eager=True,
+            expose_value=False,
+        ),
+    ],
 )
-
-
-def _version(asked: bool) -> None:
-    if asked:
-        typer.echo(f"forenotice {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def root(
-    version: Annotated[
-        bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
-    ] = False,
-) -> None:
-    pass
-
-
-catalogue.announce(app)
+click.version_option(__version__, message="%(prog)s %(version)s", help="Show the version.")(program)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     try:
-        result = app(arguments, prog_name="forenotice", standalone_mode=False)
+        result = program.main(arguments, "forenotice", VARIABLE, standalone_mode=False)
         sys.stdout.flush()
     except errors.ForenoticeError as error:
-        complain(error.message)
-        return USAGE if error.code in WRONGLY_TYPED else FAILED
-    except typer.TyperException as error:
+        commands.complain(error.message)
+        return USAGE if error.code in USAGE_CODES else FAILED
+    except click.ClickException as error:
         _explain(error)
         return error.exit_code
+    except click.Abort:
+        return INTERRUPTED
     except BrokenPipeError:
         # Whoever read our output has gone; the interpreter must not flush into it once more.
         sys.stdout = None
         return FAILED
     except Exception as error:
         if isinstance(error, UnicodeEncodeError) and (found := NOT_UTF8.search(error.object)):
-            complain(f"{found[0][:80]!r} is not text: give UTF-8")
+            commands.complain(f"{found[0][:80]!r} is not text: give UTF-8")
             return USAGE
         if sys.flags.dev_mode:
             raise
-        complain(f"this is a defect in forenotice, please report it ({type(error).__name__}: {error})")
+        commands.complain(f"this is a defect in forenotice, please report it ({type(error).__name__}: {error})")
         return FAILED
     return result if isinstance(result, int) else DONE
 
 
-def _explain(error: typer.TyperException) -> None:
+def _explain(error: click.ClickException) -> None:
     message = error.format_message()
-    if "\n" in message:
-        # A group of commands without one: the message is its help.
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        # The message is the help of a group of commands.
         sys.stderr.write(message.rstrip("\n") + "\n")
         return
-    context: typer.Context | None = getattr(error, "ctx", None)
+    context: click.Context | None = getattr(error, "ctx", None)
     path = context.command_path if context else "forenotice"
-    complain(f"{message.rstrip('.')}{' See' if message.endswith('?') else '; see'} `{path} -h`")
+    said = " ".join(message.split())
+    commands.complain(f"{said.rstrip('.')}{' See' if said.endswith('?') else '; see'} `{path} -h`")

@@ -1,87 +1,78 @@
-"""`forenotice operation`: what is done to machines, whether guests are told of it or not."""
+"""`forenotice operation`, and the commands of VMs and hosts that schedule one."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Any
 
-import typer
+import click
 
-from forenotice.cli import completing, explaining, maintenance, narrating, times
-from forenotice.cli.api import View
-from forenotice.cli.session import Session, command
+from forenotice.cli import commands, times, wait
+from forenotice.cli.commands import Operator, operator, option
+from forenotice.cli.output import Output
+from forenotice.core.fleet import NAME
 from forenotice.core.operations import Kind, Status
 
-app = typer.Typer(help="Operations: list, explain, cancel.", no_args_is_help=True)
+app = commands.Group()
 
-OperationId = Annotated[
-    str, typer.Argument(metavar="OPERATION", show_default=False, autocompletion=completing.OPERATIONS)
-]
+UNKNOWN = "not known yet"
+"""The announcement of a Planned operation while a blocker has no known end."""
 
 
-@command(app, "list")
-def list_(
-    session: Session,
-    everything: Annotated[bool, typer.Option("--all", help="Also those that have ended.")] = False,
-    status: Annotated[Status | None, typer.Option("--status", case_sensitive=False, help="Only those.")] = None,
-    kind: Annotated[Kind | None, typer.Option("--kind", help="Only those.")] = None,
-    host: Annotated[
-        str | None,
-        typer.Option("--host", metavar="HOST", help="Only those of a host.", autocompletion=completing.HOSTS),
-    ] = None,
-    rollout: Annotated[
-        str | None,
-        typer.Option("--rollout", metavar="ROLLOUT", help="Only its own.", autocompletion=completing.ROLLOUTS),
-    ] = None,
-) -> None:
+@operator(
+    app,
+    "list",
+    commands.ALL,
+    option("--status", None, "Only this status.", type=click.Choice([each.value for each in Status], False)),
+    option("--kind", None, "Only this kind.", type=click.Choice([each.value for each in Kind])),
+    option("--host", "HOST", "Only those on a host.", shell_complete=commands.names("hosts")),
+    option("--rollout", "ROLLOUT", "Only those of a rollout.", shell_complete=commands.ids("rollouts")),
+)
+def list_(ctx: Operator, everything: bool, status: str | None, **filters: Any) -> None:
     """List the operations."""
     live = None if everything or status else True
-    items = session.api.items("operations", live=live, status=status, kind=kind, host=host, rollout=rollout)
-    if session.out.json:
-        session.out.data(list(items))
-        return
-    session.out.table(
+    ctx.out.list(
+        ctx.api.items("operations", live=live, status=status, **filters),
         ("operation", "kind", "host", "VMs", "status", "not before", "by"),
-        (
-            (
-                operation["id"],
-                operation["kind"],
-                operation["host"],
-                operation["vms"],
-                operation["status"],
-                times.relative(times.read(operation["not_before"]), session.out.now)
-                if operation["status"] in (Status.PLANNED, Status.SCHEDULED) and operation["not_before"]
-                else "",
-                operation["by"],
-            )
-            for operation in items
+        lambda operation: (
+            operation["id"],
+            operation["kind"],
+            operation["host"],
+            operation["vms"],
+            operation["status"],
+            times.relative(times.read(operation["not_before"]), ctx.out.now)
+            if operation["status"] in (Status.PLANNED, Status.SCHEDULED) and operation["not_before"]
+            else "",
+            operation["by"],
         ),
-        none="There are no live operations that fit; --all shows those that have ended."
+        none="There are no matching live operations; --all shows those that have ended."
         if live
-        else "There are no operations that fit.",
+        else "There are no matching operations.",
     )
 
 
-@command(app, "show")
-def show_(session: Session, operation_id: OperationId) -> None:
+@operator(app, "show", commands.OPERATION)
+def show_(ctx: Operator, operation: str) -> None:
     """Show an operation."""
-    show(session, session.api.get("operations", operation_id))
+    show(ctx, ctx.api.get("operations", operation))
 
 
-@command(app, "explain")
-def explain(session: Session, operation_id: OperationId) -> None:
-    """Say why an operation waits: for whom, for what, until when."""
-    explaining.show(session.out, session.api.get("operations", operation_id, "explanation"))
+@operator(app, "explain", commands.OPERATION)
+def explain(ctx: Operator, operation: str) -> None:
+    """Explain why an operation waits: for whom, for what, until when."""
+    ctx.out.explanation(ctx.api.get("operations", operation, "explanation"))
 
 
-@command(app, "cancel", changes=True)
-def cancel(session: Session, operation_id: OperationId) -> None:
-    """Cancel an operation, while it is Planned or Scheduled."""
-    maintenance.show(session.out, {"operations": [session.api.post("operations", operation_id, "cancel")]})
+@operator(app, "cancel", commands.OPERATION, changes=True)
+def cancel(ctx: Operator, operation: str) -> None:
+    """Cancel an operation while it is Planned or Scheduled."""
+    show_scheduled(ctx.out, {"operations": [ctx.api.post("operations", operation, "cancel")]})
 
 
-def show(session: Session, operation: View) -> None:
-    if session.out.json:
-        session.out.data(operation)
+def show(ctx: Operator, operation: dict[str, Any]) -> None:
+    out = ctx.out
+    if out.json:
+        out.data(operation)
         return
-    out = session.out
+    is_planned = operation["status"] == Status.PLANNED
     out.facts(
         {
             "operation": operation["id"],
@@ -90,16 +81,127 @@ def show(session: Session, operation: View) -> None:
             "VMs": operation["vms"],
             "status": operation["status"],
             "events": [f"{event['id']} ({event['status']})" for event in operation["events"]],
-            "made": out.moment(operation["created_at"]),
-            "guests are told": maintenance.told(out, operation) if operation["status"] == Status.PLANNED else "",
+            "created": out.moment(operation["created_at"]),
+            "announced": out.moment(operation["announce_at"]) or UNKNOWN if is_planned else "",
             "not before": out.moment(operation["not_before"]),
             "started": out.moment(operation["started_at"]),
             "ended": out.moment(operation["ended_at"]),
-            "goes to": operation["targets"],
-            "failed tries": operation["attempt"] or "",
-            "failures": narrating.outcomes(operation["failures"]),
+            "targets": operation["targets"],
+            "failed attempts": operation["attempt"] or "",
+            "failures": wait.outcomes(operation["failures"]),
             "by": operation["by"],
             "reason": operation["reason"],
             "rollout": operation["rollout"],
         }
     )
+
+
+def verb(
+    group: click.Group, name: str, kind: Kind, summary: str, *, question: str = "", notice: str = "the minimum"
+) -> None:
+    """A command that schedules an operation for VMs or hosts.
+
+    `question` is confirmed first, where it cannot be undone. `notice` is given when none is asked for; empty where it
+    cannot be chosen.
+    """
+    of_host = kind.traits.of_host
+    names = (
+        commands.several(
+            "host",
+            "Names, patterns such as 'rack1-*', or labels such as label:rack=r1.",
+            complete=commands.host_selector,
+        )
+        if of_host
+        else commands.several("vm", complete=commands.names("vms"))
+    )
+    default = f"Time until NotBefore, such as 20, 2h or 7d; {notice} if left out."
+    chosen = [option("--notice", "MINUTES", default)] if notice else []
+    confirmed = [commands.YES] if question else []
+
+    @operator(group, name, names, *chosen, *confirmed, *wait.OPTIONS, changes=True, summary=summary)
+    def run(
+        ctx: Operator,
+        vm: Sequence[str] = (),
+        host: Sequence[str] = (),
+        notice: str | None = None,
+        yes: bool = False,
+        **waiting: Any,
+    ) -> None:
+        named = [part.strip() for text in host for part in text.split(",") if part.strip()] if of_host else list(vm)
+        if question:
+            named = _selected(ctx, named) if of_host else named
+            commands.confirm(question.format(", ".join(named), "its" if len(named) == 1 else "their"), yes=yes)
+        body: dict[str, object] = {"kind": kind.value, "names": named, "reason": ctx.reason}
+        if notice is not None:
+            body["notice_minutes"] = times.minutes(notice)
+        limit = wait.limit(**waiting)
+        scheduled = ctx.api.post("operations", body=body)
+        if limit is None:
+            show_scheduled(ctx.out, scheduled)
+        else:
+            follow(ctx, scheduled["operations"], limit)
+
+
+def _selected(ctx: Operator, names: list[str]) -> list[str]:
+    """The hosts that a selector stands for, so that exactly those are confirmed."""
+    if all(map(NAME.fullmatch, names)):
+        return names
+    found = {host["name"]: host["vms"] for host in ctx.api.items("hosts", name=",".join(names))}
+    for name in names:
+        if NAME.fullmatch(name) and name not in found:
+            # Refused if there is no such host; else the selector excludes it.
+            ctx.api.get("hosts", name)
+    return [name for name, vms in found.items() if vms or name in names] or names
+
+
+def follow(ctx: Operator, operations: Sequence[dict[str, Any]], limit: float) -> None:
+    """Wait until all have ended; UnfinishedError unless all are Completed."""
+    if not ctx.out.json:
+        show_scheduled(ctx.out, {"operations": operations})
+    ended = wait.until_over(
+        [wait.operation(ctx.api, each) for each in operations],
+        limit,
+        lambda last: ctx.out.data({"operations": last}) if ctx.out.json else None,
+    )
+    wait.require_success(ended)
+    if not ctx.out.json:
+        for each in ended:
+            ctx.out.line(f"{each.what} is {each.status}.")
+
+
+def show_scheduled(out: Output, scheduled: dict[str, Any]) -> None:
+    if out.json:
+        out.data(scheduled)
+        return
+    for operation in scheduled["operations"]:
+        names = ", ".join(operation["vms"])
+        kind = operation["kind"].capitalize()
+        if operation["status"] == Status.PLANNED:
+            out.line(f"{kind} of {operation['host']} ({names}) is Planned, not before: {_known(out, operation)}")
+            out.line(f"  guests will be told: {out.moment(operation['announce_at']) or UNKNOWN}")
+            out.line(f"  why it waits: forenotice operation explain {operation['id']}", style="dim")
+        elif not operation["events"]:
+            out.line(f"{kind} of {names or operation['host']} is {operation['status']}; it announces no event.")
+            if not operation["ended_at"]:
+                out.line(f"  what it does: forenotice operation explain {operation['id']}", style="dim")
+        for event in operation["events"]:
+            show_event(out, event)
+
+
+def _known(out: Output, operation: dict[str, Any]) -> str:
+    return out.moment(operation["not_before"]) or UNKNOWN
+
+
+def show_event(out: Output, event: dict[str, Any]) -> None:
+    what = f"{event['type']} of {', '.join(event['resources'])} is {event['status']}"
+    hints = {"Scheduled": "why it waits", "Started": "what it does"}
+    out.line(f"{what}, not before: {out.moment(event['not_before'])}" if event["status"] == "Scheduled" else f"{what}.")
+    out.line(f"  event {event['id']}")
+    if hint := hints.get(event["status"]):
+        out.line(f"  {hint}: forenotice event explain {event['id']}", style="dim")
+
+
+def planned(ctx: Operator, host: str) -> list[str]:
+    """What is planned for a host, and when its guests are told."""
+    found = ctx.api.items("operations", status=Status.PLANNED, host=host)
+    return [f"{each['kind']}, guests will be told: {ctx.out.moment(each['announce_at']) or UNKNOWN}" for each in found]

@@ -1,21 +1,27 @@
-"""What a command shows: tables and colour for people, JSON for machines."""
+"""What a command shows: tables and colour for people, JSON for machines, and the progress of long work."""
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
-from typing import Any
-
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from forenotice.cli import times
+from forenotice.cli.commands import complain, plain
 from forenotice.clock import SystemClock
 
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+    from rich.text import Text
+
+T = TypeVar("T")
+NAMED = 3
+"""Names that are shown of many."""
 WIDTH = 1000
 """Nothing is cut or wrapped here."""
-
 STYLES: Mapping[str, str] = {
     "Scheduled": "yellow",
     "Started": "bold magenta",
@@ -30,17 +36,39 @@ class Output:
     def __init__(self, *, json: bool, now: datetime | None = None) -> None:
         self.json = json
         self.now = now or SystemClock().now()
-        self._console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True, width=WIDTH)
+
+    @cached_property
+    def _console(self) -> "Console":
+        from rich.console import Console
+
+        return Console(highlight=False, markup=False, emoji=False, soft_wrap=True, width=WIDTH)
 
     def data(self, value: object) -> None:
-        """What machines read; the whole answer."""
+        """What machines read; the whole response."""
         sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
     def line(self, *parts: str, style: str = "") -> None:
+        from rich.text import Text
+
         self._console.print(Text(plain(" ".join(parts)), style=style))
 
-    def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, none: str) -> None:
+    def result(self, value: object, line: str) -> None:
+        """A response as JSON, or the line that says what it means."""
+        if self.json:
+            self.data(value)
+        else:
+            self.line(line)
+
+    def list(self, items: Iterable[T], columns: Sequence[str], row: Callable[[T], Sequence[object]], none: str) -> None:
+        if self.json:
+            self.data([*items])
+        else:
+            self.table(columns, map(row, items), none=none)
+
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, none: str = "") -> None:
         """A line for each row, however long: a terminal wraps it better than a narrow column would."""
+        from rich.table import Table
+
         table = Table(box=None, pad_edge=False, header_style="bold")
         for column in columns:
             table.add_column(column, no_wrap=True)
@@ -55,6 +83,8 @@ class Output:
 
     def facts(self, facts: Mapping[str, object]) -> None:
         """One thing, a line for each of its facts that has a value."""
+        from rich.text import Text
+
         shown = {name: value for name, value in facts.items() if cell(value).plain}
         width = max(map(len, shown), default=0)
         for name, value in shown.items():
@@ -63,8 +93,21 @@ class Output:
     def moment(self, text: str | None) -> str:
         return times.told(text, self.now)
 
+    def explanation(self, explanation: dict[str, Any], now: Callable[[], datetime] | None = None) -> None:
+        """Why something waits; `now` is called where times are not those of this machine's clock."""
+        if self.json:
+            self.data(explanation)
+            return
+        self.line(explanation["sentence"])
+        if explanation["until"]:
+            left = times.read(explanation["until"]) - (now() if now else self.now)
+            if left > timedelta(0):
+                self.line(f"That leaves {times.span(left)}.")
 
-def cell(value: object) -> Text:
+
+def cell(value: object) -> "Text":
+    from rich.text import Text
+
     match value:
         case None | "" | ():
             return Text("")
@@ -79,17 +122,58 @@ def cell(value: object) -> Text:
     return Text(text, style=STYLES.get(text, ""))
 
 
-def plain(text: str) -> str:
-    """Nothing that could steer a terminal."""
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+def counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def warn(answer: Mapping[str, Any]) -> None:
-    """What the service did, but would have people know."""
-    for warning in answer["warnings"]:
+def cut(names: Sequence[str]) -> str:
+    """The first of many names, and how many more there are."""
+    shown = ", ".join(names[:NAMED])
+    return shown if len(names) <= NAMED else f"{shown} and {len(names) - NAMED} more"
+
+
+def warn(response: Mapping[str, Any]) -> None:
+    """Warnings of a service that did what was asked."""
+    for warning in response["warnings"]:
         complain(f"warning: {warning}")
 
 
-def complain(message: str) -> None:
-    """The reason of a failure, in one sentence."""
-    sys.stderr.write(f"forenotice: {plain(message)}\n")
+class Bar:
+    """A progress bar on standard error. Where that is no terminal nothing is drawn, but lines are written."""
+
+    def __init__(self, drawn: "Progress | None", task: "TaskID | None") -> None:
+        self._drawn, self._task = drawn, task
+
+    def doing(self, what: str, *, total: float | None = None) -> None:
+        """Begin the next part of the work; without a total the bar only shows that something is done."""
+        if self._drawn is not None and self._task is not None:
+            # One that has a total cannot lose it.
+            self._drawn.remove_task(self._task)
+            self._task = self._drawn.add_task(plain(what), total=total)
+
+    def done(self, so_far: float, total: float | None = None) -> None:
+        if self._drawn is not None and self._task is not None:
+            self._drawn.update(self._task, completed=so_far, total=total)
+
+    def say(self, line: str) -> None:
+        """A line that stays."""
+        if self._drawn is None:
+            sys.stderr.write(plain(line) + "\n")
+            sys.stderr.flush()
+        else:
+            self._drawn.console.print(plain(line), soft_wrap=True)
+
+
+@contextmanager
+def progress(what: str, *, total: float | None = None) -> Iterator[Bar]:
+    """A bar that disappears when the work is done."""
+    if not sys.stderr.isatty():
+        yield Bar(None, None)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, refresh_per_second=4) as drawn:
+        yield Bar(drawn, drawn.add_task(plain(what), total=total))

@@ -10,14 +10,13 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Annotated, Any
 
-import typer
+import click
 
 from forenotice import settings
-from forenotice.cli import consent, offline, options, times
-from forenotice.cli.output import Output, plain
-from forenotice.cli.usage import UsageError
+from forenotice.cli import commands, server, times
+from forenotice.cli.commands import UsageError, argument, command, option, plain, switch
+from forenotice.cli.output import Output, counted
 from forenotice.client import discovery
 from forenotice.client.negotiation import NEWEST
 from forenotice.core import errors
@@ -39,33 +38,25 @@ HELP = {
 }
 ROWS = [replace(row, help=HELP[row.attribute]) for row in table.EMULATE if row.attribute in HELP]
 
-Url = Annotated[str, typer.Argument(metavar="URL", help="The endpoint, such as http://169.254.169.254.")]
-File = Annotated[Path, typer.Argument(metavar="FILE", help="The recording.", show_default=False)]
-ApiVersion = Annotated[str, typer.Option(metavar="VERSION", help="With which it is asked.")]
-For = Annotated[str | None, typer.Option("--for", metavar="TIME", help="Stop after so long; else when interrupted.")]
-Every = Annotated[str, typer.Option(metavar="TIME", help="How often it is asked.")]
-Append = Annotated[bool, typer.Option("--append", help="Go on with a recording that is there already.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before a first request.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON: the addresses, then a line for each happening.")]
-Loop = Annotated[bool, typer.Option("--loop", help="Begin anew at the end.")]
+FILE = argument("file", "The recording.", type=click.Path(path_type=Path))
 
 
-def register(app: typer.Typer) -> None:
-    app.command("record")(record)
-    options.register(app, "replay", replay, rows=ROWS, shared=(), context=_settings)
-
-
+@command(
+    None,
+    "record",
+    argument("url", "The endpoint, such as http://169.254.169.254."),
+    FILE,
+    option("--api-version", "VERSION", "The version to request.", default=NEWEST, show_default=True),
+    option("--for for_", "TIME", "Stop after this long; when interrupted if left out."),
+    option("--every", "TIME", "How often to poll.", default="1s", show_default=True),
+    switch("--append", "Continue an existing recording."),
+    commands.YES,
+    make=lambda _, json: Output(json=json),
+    rows=(),
+)
 def record(
-    url: Url,
-    file: File,
-    api_version: ApiVersion = NEWEST,
-    for_: For = None,
-    every: Every = "1s",
-    append: Append = False,
-    yes: Yes = False,
-    json: options.Json = False,
+    out: Output, url: str, file: Path, api_version: str, for_: str | None, every: str, append: bool, yes: bool
 ) -> None:
-    """Keep what a metadata endpoint says, whenever it differs from before; it approves nothing."""
     try:
         candidate = discovery.parse(url, "URL")
     except errors.RefusedError as error:
@@ -74,13 +65,12 @@ def record(
         raise UsageError(f"--api-version: {api_version!r} is not one: give one such as {NEWEST}")
     lasts = None if for_ is None else _span("--for", for_).total_seconds()
     often = _span("--every", every)
-    consent.to_listen(candidate.host, yes=yes)
-    out = Output(json=json)
-    watched = not json and sys.stdout.isatty()
+    commands.confirm_first_request(candidate.host, yes=yes)
+    watched = not out.json and sys.stdout.isatty()
 
-    def tell(heard: Observation) -> None:
+    def tell(observation: Observation) -> None:
         if watched:
-            out.line(_told(heard.at), recordings.described(heard))
+            out.line(_told(observation.at), recordings.described(observation))
 
     recorder = Recorder(candidate, api_version, every=often.total_seconds(), lasts=lasts, tell=tell)
     with Writer(file, recorder.start, append=append) as writer, foreground.interrupting(recorder.stop):
@@ -105,21 +95,26 @@ def _sum_up(recorder: Recorder, file: Path, out: Output) -> None:
             }
         )
         return
-    failed = f" ({_counted(tally.failures, 'error')})" if tally.failures else ""
+    failed = f" ({counted(tally.failures, 'error')})" if tally.failures else ""
     out.line(
-        f"Recorded {_counted(tally.changes, 'change')}{failed} and {_counted(len(tally.event_ids), 'event')}"
+        f"Recorded {counted(tally.changes, 'change')}{failed} and {counted(len(tally.event_ids), 'event')}"
         f" in {times.span(timedelta(seconds=tally.seconds))} to {file}."
     )
 
 
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def replay(found: EmulatorSettings, file: File, loop: Loop = False, json: Json = False) -> None:
-    """Let the endpoint say once more what was recorded, from now on, until Ctrl-C."""
+@command(
+    None,
+    "replay",
+    FILE,
+    switch("--loop", "Start again at the end."),
+    switch("--json as_json", "Print JSON: the addresses, then a line for each happening."),
+    make=lambda flags: _settings(flags),
+    rows=ROWS,
+    shared=(),
+)
+def replay(found: EmulatorSettings, file: Path, loop: bool, as_json: bool) -> None:
     recording = recordings.read(file)
-    with offline.server_packages():
+    with server.server_packages():
         from forenotice.emulator.replay import Replay
     happenings: SimpleQueue[LogLine] = SimpleQueue()
     replaying = Replay(recording, speed=found.speed, as_vm=found.as_vm, loop=loop, tell=happenings.put)
@@ -135,7 +130,7 @@ def replay(found: EmulatorSettings, file: File, loop: Loop = False, json: Json =
         stack.callback(replaying.stop)
         if ready_file is not None:
             ready_file.write(ready)
-        as_json = json or ready_file is not None
+        as_json = as_json or ready_file is not None
         first = foreground.line(ready) if as_json else _introduction(file, replaying.as_vm, found.speed, ready)
         threading.Thread(target=_tell, args=(first, happenings, as_json), daemon=True).start()
         foreground.sleep(until=stopping)
@@ -176,7 +171,7 @@ def _span(flag: str, text: str) -> timedelta:
     return span
 
 
-def _settings(flags: Mapping[str, object], _: Mapping[str, Any]) -> EmulatorSettings:
+def _settings(flags: Mapping[str, object]) -> EmulatorSettings:
     foreground.check_place(flags)
     variables = {row.variable for row in ROWS}
     return settings.load_emulator(flags, {name: text for name, text in os.environ.items() if name in variables})

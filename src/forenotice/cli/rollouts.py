@@ -1,230 +1,177 @@
 """`forenotice rollout`: maintenance over many hosts, wave by wave."""
 
-import functools
-from enum import StrEnum
-from typing import Annotated, Any
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
-from forenotice.cli import completing, explaining, planned, times, waiting
-from forenotice.cli.api import Api, View
-from forenotice.cli.session import Session, Yes, command
-from forenotice.cli.usage import UsageError
+from forenotice.cli import commands, times, wait
+from forenotice.cli.commands import Operator, operator, option, switch
+from forenotice.cli.output import Output, counted, cut
 from forenotice.core.rollouts import KINDS
 
-app = typer.Typer(help="Rollouts: plan, start, wait, explain, pause, resume, cancel.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from forenotice.cli.api import Api
+
+app = commands.Group()
+
+GROUPS = 20
+"""Groups that are shown of many."""
+SPEC = (
+    option(
+        "--hosts",
+        "SELECTOR",
+        "Which, such as 'rack1-*,!rack1-07' or label:rack=r1.",
+        required=True,
+        shell_complete=commands.host_selector,
+    ),
+    option("--kind", "|".join(KINDS), "What is done to each host.", type=click.Choice(list(KINDS)), required=True),
+    option("--batch", "N", "Hosts under way at once, at most.", type=click.IntRange(1), default=1, show_default=True),
+    option("--pause", "MINUTES", "Between two waves, such as 10, 30s or 2h."),
+    option("--gate", "NAME|URL", "What must be green before each wave: a gate of `serve`, or a URL."),
+    option(
+        "--max-failures",
+        "N",
+        "Pause when this many hosts have failed.",
+        type=click.IntRange(1),
+        default=1,
+        show_default=True,
+    ),
+    option(
+        "--window windows",
+        "WINDOW",
+        "When it may start things, such as 'mon-fri 22:00-04:00 Europe/Berlin'; may be repeated.",
+        multiple=True,
+    ),
+    option("--notice", "MINUTES", "Time until each NotBefore, such as 20 or 2h; the minimum if left out."),
+)
 
 
-class Progress(StrEnum):
-    """What has become of a host."""
-
-    WAITING = "waiting"
-    UNDER_WAY = "under-way"
-    DONE = "done"
-    FAILED = "failed"
-    SKIPPED = "skipped"
-
-    @property
-    def written(self) -> str:
-        return self.value.capitalize().replace("-", " ")
+@operator(app, "plan", *SPEC)
+def plan(ctx: Operator, **spec: Any) -> None:
+    """Preview a rollout: its waves, and when; nothing is done."""
+    show_plan(ctx.out, ctx.api.post("rollouts", "plan", body=_body(**spec)))
 
 
-RolloutId = Annotated[str, typer.Argument(metavar="ROLLOUT", show_default=False, autocompletion=completing.ROLLOUTS)]
+@operator(app, "start", *SPEC, *wait.OPTIONS, changes=True)
+def start(ctx: Operator, *, wait_limit: str | None, **spec: Any) -> None:
+    """Update, migrate or reboot many hosts, one update domain of each group at a time."""
+    limit = wait.limit(spec.pop("wait"), wait_limit)
+    rollout = ctx.api.post("rollouts", body=_body(**spec))
+    if not ctx.out.json:
+        hosts, waves = counted(sum(rollout["progress"].values()), "host"), counted(rollout["waves"], "wave")
+        ctx.out.line(f"Rollout {rollout['id']}: {rollout['kind']} of {hosts}, in {waves}.")
+        ctx.out.line(f"  why it waits: forenotice rollout explain {rollout['id']}", style="dim")
+    if limit is not None:
+        _follow(ctx, rollout, limit)
+    elif ctx.out.json:
+        ctx.out.data(rollout)
 
 
-@command(app, "start", changes=True, without=("plan",))
-def start(
-    session: Session,
-    hosts: Annotated[
-        str,
-        typer.Option(
-            "--hosts",
-            metavar="SELECTOR",
-            help="Which, such as 'rack1-*,!rack1-07' or label:rack=r1.",
-            show_default=False,
-            autocompletion=completing.selector("hosts"),
+def _body(*, windows: Sequence[str], pause: str | None, notice: str | None, **spec: object) -> dict[str, Any]:
+    return {
+        **commands.given(
+            **spec,
+            pause_minutes=None if pause is None else times.minutes(pause),
+            notice_minutes=None if notice is None else times.minutes(notice),
         ),
-    ],
-    kind: Annotated[
-        str,
-        typer.Option(
-            "--kind",
-            metavar="|".join(KINDS),
-            help="What is done to each of them.",
-            show_default=False,
-            autocompletion=lambda: list(KINDS),
-        ),
-    ],
-    batch: Annotated[int, typer.Option("--batch", metavar="N", min=1, help="Hosts under way at once, at most.")] = 1,
-    pause: Annotated[
-        str | None, typer.Option("--pause", metavar="MINUTES", help="Between two waves, such as 10, 30s or 2h.")
-    ] = None,
-    gate: Annotated[
-        str | None,
-        typer.Option(
-            "--gate", metavar="NAME|URL", help="What must be green before each wave: a gate of `serve`, or a URL."
-        ),
-    ] = None,
-    max_failures: Annotated[
-        int, typer.Option("--max-failures", metavar="N", min=1, help="Pause after so many hosts that failed.")
-    ] = 1,
-    window: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--window",
-            metavar="WINDOW",
-            help="When it may start things, such as 'mon-fri 22:00-04:00 Europe/Berlin'; may be repeated.",
-        ),
-    ] = None,
-    notice: Annotated[
-        str | None,
-        typer.Option(
-            "--notice", metavar="MINUTES", help="Time until each NotBefore, such as 20 or 2h; else the minimum."
-        ),
-    ] = None,
-    wait: waiting.Wait = False,
-    wait_limit: waiting.Limit = None,
-    plan: bool = False,
-) -> None:
-    """Update, migrate or reboot many hosts, one update domain of each group after the other."""
-    if kind not in KINDS:
-        raise UsageError(f"{kind!r} is no kind of rollout: give one of {', '.join(KINDS)}")
-    body: dict[str, object] = {
-        "kind": kind,
-        "hosts": hosts,
-        "batch": batch,
-        "max_failures": max_failures,
-        "windows": window or [],
+        "windows": list(windows),
     }
-    if pause is not None:
-        body["pause_minutes"] = times.minutes(pause)
-    if gate is not None:
-        body["gate"] = gate
-    if notice is not None:
-        body["notice_minutes"] = times.minutes(notice)
-    patience = waiting.asked(wait, wait_limit)
-    if plan:
-        planned.show(session.out, session.api.post("rollouts", "plan", body=body))
-        return
-    started = session.api.post("rollouts", body=body)
-    if not session.out.json:
-        _announce(session, started)
-    if patience:
-        _follow(session, started, patience)
-    elif session.out.json:
-        session.out.data(started)
 
 
-@command(app, "plan", without=("wait", "wait_limit", "plan"))
-@functools.wraps(start, assigned=())
-def plan(session: Session, /, **asked: Any) -> None:
-    """Show what a rollout would come to, and when; nothing is done."""
-    start(session, plan=True, **asked)
+@operator(app, "wait", commands.ROLLOUT, wait.LIMIT)
+def wait_(ctx: Operator, rollout: str, wait_limit: str | None) -> None:
+    """Wait until a rollout has ended or is paused, and tell why it waits."""
+    limit = wait.limit(True, wait_limit)
+    _follow(ctx, ctx.api.get("rollouts", rollout), limit or 0)
 
 
-@command(app, "wait")
-def wait(session: Session, rollout_id: RolloutId, wait_limit: waiting.Limit = None) -> None:
-    """Wait until a rollout has ended or is paused, and say why it waits."""
-    rollout = session.api.get("rollouts", rollout_id)
-    _follow(session, rollout, waiting.patience(wait_limit))
-
-
-@command(app, "list")
-def list_(
-    session: Session,
-    everything: Annotated[bool, typer.Option("--all", help="Also those that have ended.")] = False,
-) -> None:
+@operator(app, "list", commands.ALL)
+def list_(ctx: Operator, everything: bool) -> None:
     """List the rollouts."""
-    items = session.api.items("rollouts", live=None if everything else True)
-    if session.out.json:
-        session.out.data(list(items))
-        return
-    session.out.table(
+    ctx.out.list(
+        ctx.api.items("rollouts", live=None if everything else True),
         ("rollout", "kind", "hosts", "status", "wave", "progress", "started"),
-        (
-            (
-                rollout["id"],
-                rollout["kind"],
-                rollout["hosts"],
-                rollout["status"],
-                _wave(rollout),
-                _progress(rollout),
-                times.relative(times.read(rollout["created_at"]), session.out.now),
-            )
-            for rollout in items
+        lambda rollout: (
+            rollout["id"],
+            rollout["kind"],
+            rollout["hosts"],
+            rollout["status"],
+            _wave(rollout),
+            _progress(rollout),
+            times.relative(times.read(rollout["created_at"]), ctx.out.now),
         ),
         none="There are no rollouts." if everything else "No rollout is under way; --all shows those that have ended.",
     )
 
 
-@command(app, "show")
-def show_(session: Session, rollout_id: RolloutId) -> None:
+@operator(app, "show", commands.ROLLOUT)
+def show_(ctx: Operator, rollout: str) -> None:
     """Show a rollout."""
-    show(session, session.api.get("rollouts", rollout_id))
+    show(ctx, ctx.api.get("rollouts", rollout))
 
 
-@command(app, "hosts")
-def hosts(
-    session: Session,
-    rollout_id: RolloutId,
-    status: Annotated[Progress | None, typer.Option("--status", help="Only those.")] = None,
-) -> None:
-    """List the hosts of a rollout, and what has become of each."""
-    items = session.api.items("rollouts", rollout_id, "hosts", status=status and status.written)
-    if session.out.json:
-        session.out.data(list(items))
-        return
-    session.out.table(
+@operator(
+    app,
+    "hosts",
+    commands.ROLLOUT,
+    option(
+        "--status",
+        None,
+        "Only this status.",
+        type=click.Choice(["waiting", "under-way", "done", "failed", "skipped"]),
+    ),
+)
+def hosts(ctx: Operator, rollout: str, status: str | None) -> None:
+    """List the hosts of a rollout, and the progress of each."""
+    written = status and status.capitalize().replace("-", " ")
+    ctx.out.list(
+        ctx.api.items("rollouts", rollout, "hosts", status=written),
         ("host", "wave", "status", "operation", "why"),
-        ((stop["host"], stop["wave"], stop["status"], stop["operation"], stop["why"]) for stop in items),
+        lambda stop: (stop["host"], stop["wave"], stop["status"], stop["operation"], stop["why"]),
         none="It has no such hosts.",
     )
 
 
-@command(app, "explain")
-def explain(session: Session, rollout_id: RolloutId) -> None:
-    """Say why a rollout is where it is: for whom it waits, for what, until when."""
-    explaining.show(session.out, session.api.get("rollouts", rollout_id, "explanation"))
+@operator(app, "explain", commands.ROLLOUT)
+def explain(ctx: Operator, rollout: str) -> None:
+    """Explain what a rollout waits for: for whom, for what, until when."""
+    ctx.out.explanation(ctx.api.get("rollouts", rollout, "explanation"))
 
 
-@command(app, "pause", changes=True)
-def pause(session: Session, rollout_id: RolloutId) -> None:
-    """Let nothing of a rollout start until it is resumed; what has started goes on to its end."""
-    show(session, session.api.post("rollouts", rollout_id, "pause"))
+@operator(app, "pause", commands.ROLLOUT, changes=True)
+def pause(ctx: Operator, rollout: str) -> None:
+    """Start nothing more until the rollout is resumed; what has started continues to its end."""
+    show(ctx, ctx.api.post("rollouts", rollout, "pause"))
 
 
-@command(app, "resume", changes=True)
-def resume(
-    session: Session,
-    rollout_id: RolloutId,
-    retry: Annotated[bool, typer.Option("--retry", help="Give hosts that failed another try.")] = False,
-    wait: waiting.Wait = False,
-    wait_limit: waiting.Limit = None,
-) -> None:
-    """Let a paused rollout go on."""
-    patience = waiting.asked(wait, wait_limit)
-    resumed = session.api.post("rollouts", rollout_id, "resume", body={"retry": retry})
-    if patience:
-        if not session.out.json:
-            again = ", and hosts that failed have another try" if retry else ""
-            session.out.line(f"Rollout {rollout_id} goes on{again}.")
-        _follow(session, resumed, patience)
-    else:
-        show(session, resumed)
-
-
-@command(app, "cancel", changes=True)
-def cancel(session: Session, rollout_id: RolloutId, yes: Yes = False) -> None:
-    """Cancel what a rollout has not yet started; what has started goes on to its end."""
-    session.confirm(f"Cancel rollout {rollout_id}?", yes=yes)
-    show(session, session.api.post("rollouts", rollout_id, "cancel"))
-
-
-def show(session: Session, rollout: View) -> None:
-    if session.out.json:
-        session.out.data(rollout)
+@operator(app, "resume", commands.ROLLOUT, switch("--retry", "Try failed hosts again."), *wait.OPTIONS, changes=True)
+def resume(ctx: Operator, rollout: str, retry: bool, **waiting: Any) -> None:
+    """Resume a paused rollout."""
+    limit = wait.limit(**waiting)
+    resumed = ctx.api.post("rollouts", rollout, "resume", body={"retry": retry})
+    if limit is None:
+        show(ctx, resumed)
         return
-    out, result, notice = session.out, rollout["gate_result"], rollout["notice_minutes"]
+    if not ctx.out.json:
+        ctx.out.line(f"Rollout {rollout} is resumed{', and tries failed hosts again' if retry else ''}.")
+    _follow(ctx, resumed, limit)
+
+
+@operator(app, "cancel", commands.ROLLOUT, commands.YES, changes=True)
+def cancel(ctx: Operator, rollout: str, yes: bool) -> None:
+    """Cancel what a rollout has not yet started; what has started continues to its end."""
+    commands.confirm(f"Cancel rollout {rollout}?", yes=yes)
+    show(ctx, ctx.api.post("rollouts", rollout, "cancel"))
+
+
+def show(ctx: Operator, rollout: dict[str, Any]) -> None:
+    out = ctx.out
+    if out.json:
+        out.data(rollout)
+        return
+    result, notice = rollout["gate_result"], rollout["notice_minutes"]
     out.facts(
         {
             "rollout": rollout["id"],
@@ -241,7 +188,7 @@ def show(session: Session, rollout: View) -> None:
             "gate result": result and f"{_gate(result)}, {out.moment(result['at'])}",
             "windows": rollout["windows"],
             "failures": f"{rollout['failures']} since it was started or resumed",
-            "pauses at": planned.counted(rollout["max_failures"], "failure"),
+            "pauses at": counted(rollout["max_failures"], "failure"),
             "started": out.moment(rollout["created_at"]),
             "by": rollout["by"],
             "ended": out.moment(rollout["ended_at"]),
@@ -250,65 +197,126 @@ def show(session: Session, rollout: View) -> None:
     )
     if rollout["waves"] > 1:
         out.line("")
+        waves = rollout["by_wave"]
         out.table(
             ("wave", "update domains", "progress"),
-            (
-                (wave["wave"], ", ".join(map(str, wave["update_domains"])), _progress(wave))
-                for wave in rollout["by_wave"]
-            ),
-            none="",
+            ((each["wave"], ", ".join(map(str, each["update_domains"])), _progress(each)) for each in waves),
         )
 
 
-def _follow(session: Session, rollout: View, patience: waiting.Patience) -> None:
-    """Until it has come to its end, or to a stop."""
-    (seen,) = waiting.until_over(
-        [_awaited(session.api, rollout)],
-        patience,
-        lambda last: session.out.data(last[0]) if session.out.json else None,
+def _follow(ctx: Operator, rollout: dict[str, Any], limit: float) -> None:
+    """Until it has ended or is paused."""
+    (state,) = wait.until_over(
+        [_awaited(ctx.api, rollout)], limit, lambda last: ctx.out.data(last[0]) if ctx.out.json else None
     )
-    waiting.require_good([seen])
-    if not session.out.json:
-        session.out.line(f"{seen.what} is {seen.status}: {_progress(seen.view)}.")
+    wait.require_success([state])
+    if not ctx.out.json:
+        ctx.out.line(f"{state.what} is {state.status}: {_progress(state.view)}.")
 
 
-def _awaited(api: Api, rollout: View) -> waiting.Awaited:
-    def look() -> waiting.Seen:
+def _awaited(api: "Api", rollout: dict[str, Any]) -> wait.Awaited:
+    def look() -> wait.State:
         view = api.get("rollouts", rollout["id"])
         status, progress = view["status"], view["progress"]
         over = bool(view["ended_at"]) or status == "Paused"
-        ended = waiting.Why(view["why"] or _progress(view))
-        why = ended if over else waiting.why_waits(api, "rollouts", rollout["id"])
-        return waiting.Seen(
+        why, gist = (view["why"] or _progress(view), None) if over else wait.reason(api, "rollouts", rollout["id"])
+        return wait.State(
             view=view,
             what=f"Rollout {rollout['id']}",
             status=status,
-            why=why.said,
-            gist=why.gist,
+            why=why,
+            gist=gist,
             over=over,
             good=status == "Completed",
             done=progress["done"] + progress["failed"] + progress["skipped"],
             total=sum(progress.values()),
         )
 
-    return waiting.Awaited(rollout, look)
+    return wait.Awaited(rollout, look)
 
 
-def _announce(session: Session, rollout: View) -> None:
-    hosts, waves = planned.counted(sum(rollout["progress"].values()), "host"), planned.counted(rollout["waves"], "wave")
-    session.out.line(f"Rollout {rollout['id']}: {rollout['kind']} of {hosts}, in {waves}.")
-    session.out.line(f"  why it waits: forenotice rollout explain {rollout['id']}", style="dim")
-
-
-def _gate(result: View) -> str:
+def _gate(result: dict[str, Any]) -> str:
     words = ("green" if result["green"] else "red", result["status"], result["output"])
     return ": ".join(word for word in words if word)
 
 
-def _wave(rollout: View) -> str:
+def _wave(rollout: dict[str, Any]) -> str:
     return f"{rollout['wave']} of {rollout['waves']}"
 
 
-def _progress(rollout: View) -> str:
+def _progress(rollout: dict[str, Any]) -> str:
     counts = {name.replace("_", " "): count for name, count in rollout["progress"].items() if count}
     return ", ".join(f"{count} {name}" for name, count in counts.items())
+
+
+# The plan
+
+
+def show_plan(out: Output, plan: dict[str, Any]) -> None:
+    if out.json:
+        out.data(plan)
+        return
+    if not plan["stops"]:
+        out.line("Nothing would be done.")
+    else:
+        takes = times.read(plan["ends_at"]) - times.read(plan["begins_at"])
+        hosts, waves = counted(len(plan["stops"]), "host"), counted(len(plan["waves"]), "wave")
+        what = f"{plan['kind'].capitalize()} of {hosts} in {waves}"
+        out.line(f"{what}, over in {times.span(takes)} if it is started now. Nothing is done yet.")
+        out.line("")
+        _show_waves(out, plan)
+        out.line("")
+        _show_groups(out, plan["groups"])
+    if plan["empty"]:
+        out.line(f"Skipped, because they have no VMs: {cut(plan['empty'])}.")
+    out.line(plan["assumes"], style="dim")
+
+
+def _show_waves(out: Output, plan: dict[str, Any]) -> None:
+    stops: dict[int, list[dict[str, Any]]] = {}
+    for stop in plan["stops"]:
+        stops.setdefault(stop["wave"], []).append(stop)
+    out.table(
+        ("wave", "announced from", "starts from", "ends", "hosts", "VMs"),
+        (
+            (
+                wave["wave"],
+                *(times.utc(times.read(wave[name])) for name in ("begins_at", "first_start_at", "ends_at")),
+                cut([stop["host"] for stop in stops[wave["wave"]]]),
+                cut([vm for stop in stops[wave["wave"]] for vm in stop["vms"]]),
+            )
+            for wave in plan["waves"]
+        ),
+    )
+
+
+def _show_groups(out: Output, scopes: Sequence[dict[str, Any]]) -> None:
+    """First those whose budget delays hosts, then those that are down longest."""
+    groups = [scope for scope in scopes if scope["group"]]
+    groups.sort(key=lambda group: (-group["delayed_hosts"], -group["out_seconds"], group["group"]))
+    if groups:
+        out.table(
+            ("group", "VMs", "down at once", "partly down for", "limited by"),
+            (
+                (
+                    group["group"],
+                    group["members"],
+                    f"at most {group['most_out']}",
+                    times.span(timedelta(seconds=group["out_seconds"])),
+                    _limit(group),
+                )
+                for group in groups[:GROUPS]
+            ),
+        )
+    if len(groups) > GROUPS:
+        out.line(f"and {counted(len(groups) - GROUPS, 'more group')}; --json has all of them")
+    if alone := len(scopes) - len(groups):
+        out.line(f"{counted(alone, 'standalone VM')} {'is' if alone == 1 else 'are'} down too.")
+
+
+def _limit(group: dict[str, Any]) -> str:
+    if not group["budget"]:
+        return "update domains"
+    waits = group["delayed_hosts"]
+    delays = f"; {counted(waits, 'host')} {'waits' if waits == 1 else 'wait'} for it" if waits else ""
+    return f"{group['budget']} allows {group['allowed']}{delays}"

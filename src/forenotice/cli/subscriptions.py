@@ -1,180 +1,145 @@
-"""`forenotice subscription`: who is told what happens, by webhook."""
+"""`forenotice subscription`: who receives journal entries by webhook."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
-import typer
+import click
 
-from forenotice.cli import completing
-from forenotice.cli.api import View
-from forenotice.cli.output import complain
-from forenotice.cli.session import Session, Yes, command
-from forenotice.cli.usage import UsageError
+from forenotice.cli import commands
+from forenotice.cli.commands import Operator, UsageError, argument, complain, operator, option
 from forenotice.core import errors, selectors
 
-app = typer.Typer(help="Subscriptions: push what happens to webhooks.", no_args_is_help=True)
+app = commands.Group()
 
 LARGEST_SECRET = 4096
 MOST_LOOKED_UP = 10
 """Of the groups and VMs that a selector names."""
+NAME = argument("name", complete=commands.names("subscriptions"))
+FILTERS = (
+    option(
+        "--type types", "TYPE", "Such as event.started or event.*; may be repeated. All if left out.", multiple=True
+    ),
+    option("--groups", "SELECTOR", "Whose events, such as 'web-*,vm:db'. Everybody's if left out."),
+    option(
+        "--status statuses",
+        "STATUS",
+        "Only of events in this status; may be repeated. All if left out.",
+        multiple=True,
+    ),
+    option(
+        "--secret-file",
+        "FILE",
+        "Holds the secret that signs; one is made and printed if left out.",
+        type=click.Path(path_type=Path),
+    ),
+)
 
-Name = Annotated[
-    str, typer.Argument(metavar="NAME", show_default=False, autocompletion=completing.names("subscriptions"))
-]
-Types = Annotated[
-    list[str] | None,
-    typer.Option("--type", metavar="TYPE", help="Such as event.started or event.*; may be repeated. Else all."),
-]
-Groups = Annotated[
-    str | None,
-    typer.Option("--groups", metavar="SELECTOR", help="Whose events, such as 'web-*,vm:db'. Else everybody's."),
-]
-Statuses = Annotated[
-    list[str] | None,
-    typer.Option("--status", metavar="STATUS", help="Only of events that are so; may be repeated. Else all."),
-]
-SecretFile = Annotated[
-    Path | None,
-    typer.Option("--secret-file", metavar="FILE", help="Holds the secret that signs; else one is made and printed."),
-]
+
+def _after(text: str, **named: bool) -> click.Option:
+    return option("--after", "POSITION", text, type=click.IntRange(0), **named)
 
 
-@command(app, "add", changes=True)
-def add(
-    session: Session,
-    name: Name,
-    url: Annotated[str, typer.Argument(metavar="URL", help="The receiver, https.", show_default=False)],
-    types: Types = None,
-    groups: Groups = None,
-    statuses: Statuses = None,
-    secret_file: SecretFile = None,
-    after: Annotated[
-        int | None,
-        typer.Option("--after", metavar="POSITION", min=0, help="Begin behind this entry of the history. Else now."),
-    ] = None,
-) -> None:
-    """Push what happens to a receiver; prints the secret that signs the messages, this once."""
-    asked = {"name": name, "url": url, "after": after, **_wanted(types, groups, statuses, secret_file)}
-    made = session.api.post("subscriptions", body=asked)
-    _warn_of_strangers(session, groups)
-    if session.out.json:
-        session.out.data(made)
-    elif secret_file is None:
-        session.out.line(made["secret"] or "The secret was shown when this was first asked for.")
+@operator(
+    app,
+    "add",
+    NAME,
+    argument("url", "The receiver, https."),
+    *FILTERS,
+    _after("Begin after this entry of the history. Now if left out."),
+    changes=True,
+)
+def add(ctx: Operator, name: str, url: str, after: int | None, **filters: Any) -> None:
+    """Push journal entries to a receiver; prints the secret that signs the messages, only once."""
+    made = ctx.api.post("subscriptions", body={"name": name, "url": url, "after": after, **_body(**filters)})
+    _warn_of_unknown(ctx, filters["groups"])
+    if filters["secret_file"] is not None:
+        ctx.out.result(made, f"{name} gets matching entries from {made['position'] + 1} on.")
     else:
-        session.out.line(f"{name} gets matching entries from {made['position'] + 1} on.")
+        ctx.out.result(made, made["secret"] or "The secret was shown when this was first asked for.")
 
 
-@command(app, "set", changes=True)
-def set_(
-    session: Session,
-    name: Name,
-    url: Annotated[str | None, typer.Option("--url", metavar="URL", help="The receiver, https.")] = None,
-    types: Types = None,
-    groups: Groups = None,
-    statuses: Statuses = None,
-    secret_file: SecretFile = None,
-) -> None:
+@operator(app, "set", NAME, option("--url", "URL", "The receiver, https."), *FILTERS, changes=True)
+def set_(ctx: Operator, name: str, url: str | None, **filters: Any) -> None:
     """Change a subscription: what is given replaces what was."""
-    asked = _wanted(types, groups, statuses, secret_file) | ({"url": url} if url else {})
+    asked = _body(**filters) | ({"url": url} if url else {})
     if not asked:
-        raise UsageError("nothing to change: give at least one option, see `forenotice subscription set -h`")
-    changed = session.api.patch("subscriptions", name, body=asked)
-    _warn_of_strangers(session, groups)
-    _show(session, changed)
+        raise commands.nothing_to_change("subscription")
+    changed = ctx.api.patch("subscriptions", name, body=asked)
+    _warn_of_unknown(ctx, filters["groups"])
+    _show(ctx, changed)
 
 
-@command(app, "list")
-def list_(session: Session) -> None:
+@operator(app, "list")
+def list_(ctx: Operator) -> None:
     """List the subscriptions."""
-    items = session.api.items("subscriptions")
-    if session.out.json:
-        session.out.data(list(items))
-        return
-    session.out.table(
+    ctx.out.list(
+        ctx.api.items("subscriptions"),
         ("subscription", "status", "pending", "position", "receiver", "why"),
-        ((each["name"], each["status"], each["pending"], each["position"], each["url"], each["why"]) for each in items),
+        lambda each: (each["name"], each["status"], each["pending"], each["position"], each["url"], each["why"]),
         none="There are no subscriptions; add one with `forenotice subscription add`.",
     )
 
 
-@command(app, "show")
-def show(session: Session, name: Name) -> None:
-    """Show a subscription, and what it has still to be told."""
-    found = session.api.get("subscriptions", name)
-    waiting = list(session.api.items("subscriptions", name, "deliveries"))
-    if session.out.json:
-        session.out.data({**found, "deliveries": waiting})
+@operator(app, "show", NAME)
+def show(ctx: Operator, name: str) -> None:
+    """Show a subscription and its pending deliveries."""
+    found = ctx.api.get("subscriptions", name)
+    pending = list(ctx.api.items("subscriptions", name, "deliveries"))
+    if ctx.out.json:
+        ctx.out.data({**found, "deliveries": pending})
         return
-    _show(session, found)
-    if waiting:
-        session.out.table(
+    _show(ctx, found)
+    if pending:
+        ctx.out.table(
             ("entry", "of", "attempts", "next", "error"),
             (
-                (each["position"], each["lane"], each["attempts"], session.out.moment(each["due_at"]), each["error"])
-                for each in waiting
+                (each["position"], each["lane"], each["attempts"], ctx.out.moment(each["due_at"]), each["error"])
+                for each in pending
             ),
-            none="",
         )
 
 
-@command(app, "remove", changes=True)
-def remove(session: Session, name: Name, yes: Yes = False) -> None:
-    """Remove a subscription, with what it has still to be told."""
-    session.confirm(f"Remove subscription {name}, and what it has still to be told?", yes=yes)
-    removed = session.api.delete("subscriptions", name)
-    if session.out.json:
-        session.out.data(removed)
-    else:
-        session.out.line(f"Subscription {removed['removed']} is removed.")
+@operator(app, "remove", NAME, commands.YES, changes=True)
+def remove(ctx: Operator, name: str, yes: bool) -> None:
+    """Remove a subscription and its pending deliveries."""
+    commands.confirm(f"Remove subscription {name} and its pending deliveries?", yes=yes)
+    removed = ctx.api.delete("subscriptions", name)
+    ctx.out.result(removed, f"Subscription {removed['removed']} is removed.")
 
 
-@command(app, "resume", changes=True)
-def resume(session: Session, name: Name) -> None:
-    """Go on with one that is parked, where it was; one that pauses after failures tries at once."""
-    _show(session, session.api.post("subscriptions", name, "resume"))
+@operator(app, "resume", NAME, changes=True)
+def resume(ctx: Operator, name: str) -> None:
+    """Resume a parked subscription where it stopped; one that backs off after failures tries at once."""
+    _show(ctx, ctx.api.post("subscriptions", name, "resume"))
 
 
-@command(app, "replay", changes=True)
-def replay(
-    session: Session,
-    name: Name,
-    after: Annotated[
-        int,
-        typer.Option("--after", metavar="POSITION", min=0, help="The last entry that is not told.", show_default=False),
-    ],
-) -> None:
-    """Tell again all that is behind an entry of the history, under the same ids."""
-    _show(session, session.api.post("subscriptions", name, "replay", body={"after": after}))
+@operator(app, "replay", NAME, _after("The last entry that is not sent again.", required=True), changes=True)
+def replay(ctx: Operator, name: str, after: int) -> None:
+    """Send all entries after a position again, with the same ids."""
+    _show(ctx, ctx.api.post("subscriptions", name, "replay", body={"after": after}))
 
 
-@command(app, "test", changes=True)
-def test(session: Session, name: Name) -> None:
-    """Send the receiver one message now, and tell what it says."""
-    said = session.api.post("subscriptions", name, "test")
-    if session.out.json:
-        session.out.data(said)
-    elif not said["taken"]:
-        raise errors.ConflictError(f"the receiver of {name} did not take it: {said['error']}")
-    else:
-        session.out.line(f"The receiver of {name} took it ({said['status']}).")
+@operator(app, "test", NAME, changes=True)
+def test(ctx: Operator, name: str) -> None:
+    """Send the receiver one message now, and show its response."""
+    result = ctx.api.post("subscriptions", name, "test")
+    if not result["taken"] and not ctx.out.json:
+        raise errors.ConflictError(f"the receiver of {name} did not accept it: {result['error']}")
+    ctx.out.result(result, f"The receiver of {name} accepted it ({result['status']}).")
 
 
-def _wanted(
-    types: list[str] | None, groups: str | None, statuses: list[str] | None, secret_file: Path | None
-) -> dict[str, object]:
-    """What was given, in the API's words."""
+def _body(*, types: tuple[str, ...], statuses: tuple[str, ...], groups: str | None, secret_file: Path | None) -> Any:
+    """What was given, as the API takes it."""
     secret = None if secret_file is None else _secret(secret_file)
-    asked = {"types": types, "groups": groups, "statuses": statuses, "secret": secret}
-    return {name: value for name, value in asked.items() if value is not None}
+    return commands.given(types=types, groups=groups, statuses=statuses, secret=secret)
 
 
-def _warn_of_strangers(session: Session, groups: str | None) -> None:
+def _warn_of_unknown(ctx: Operator, groups: str | None) -> None:
     """They may come later, or be misspelt."""
     for key in selectors.of_scopes(groups).wanted[:MOST_LOOKED_UP] if groups else ():
         noun, _, name = key.partition(":")
-        if not any(session.api.items(f"{noun}s", limit=1, name=name)):
-            complain(f"there is no {noun} {name} yet: nothing of it is told until there is one")
+        if not any(ctx.api.items(f"{noun}s", limit=1, name=name)):
+            complain(f"there is no {noun} {name} yet: nothing of it is sent until there is one")
 
 
 def _secret(path: Path) -> str:
@@ -187,11 +152,11 @@ def _secret(path: Path) -> str:
         raise UsageError(f"the secret in {path} is not plain ASCII") from None
 
 
-def _show(session: Session, subscription: View) -> None:
-    if session.out.json:
-        session.out.data(subscription)
+def _show(ctx: Operator, subscription: dict[str, Any]) -> None:
+    if ctx.out.json:
+        ctx.out.data(subscription)
         return
-    session.out.facts(
+    ctx.out.facts(
         {
             "subscription": subscription["name"],
             "id": subscription["id"],
@@ -203,7 +168,7 @@ def _show(session: Session, subscription: View) -> None:
             "why": subscription["why"],
             "position": subscription["position"],
             "pending": subscription["pending"],
-            "made": session.out.moment(subscription["created_at"]),
+            "created": ctx.out.moment(subscription["created_at"]),
             "by": subscription["by"],
         }
     )

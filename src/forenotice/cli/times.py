@@ -3,7 +3,7 @@
 import re
 from datetime import UTC, datetime, timedelta
 
-from forenotice.cli.usage import UsageError
+from forenotice.cli.commands import UsageError
 
 UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 LONGEST_DAYS = 366

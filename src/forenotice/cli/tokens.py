@@ -1,153 +1,109 @@
 """`forenotice token`: bearer tokens of operators."""
 
 from collections.abc import Iterable
-from typing import Annotated
+from typing import Any
 
-import typer
+import click
 
-from forenotice.cli import offline
-from forenotice.cli.api import View
-from forenotice.cli.session import Session, Yes, command
-from forenotice.cli.usage import UsageError
+from forenotice.cli import commands, server
+from forenotice.cli.commands import Operator, UsageError, argument, operator, option, switch
 from forenotice.core.roles import Role
 from forenotice.settings import table
 
-app = typer.Typer(help="Tokens of operators: create, list, rotate, revoke.", no_args_is_help=True)
+app = commands.Group()
 
-Offline = Annotated[
-    bool, typer.Option("--offline", help="Work on the database itself: for a lost token, and for a first start.")
-]
-WHERE = (table.DATABASE, table.OF_DEMO)
+OFFLINE = switch("--offline", "Use the database itself: for a lost token, and for a first start.")
+DATABASE = (table.DATABASE, table.OF_DEMO)
 
 
-@command(app, "create", changes=True, extra=WHERE)
-def create(
-    session: Session,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is.", show_default=False)],
-    role: Annotated[
-        Role | None,
-        typer.Option("--role", help="What it may do; with --offline, admin if left out.", show_default=False),
-    ] = None,
-    scopes: Annotated[
-        str | None,
-        typer.Option(
-            "--scopes",
-            metavar="SCOPES",
-            help="For whose VMs, groups and events, such as web-*,vm:db: needed for a tenant, possible for a viewer.",
-        ),
-    ] = None,
-    expires: Annotated[
-        str | None,
-        typer.Option("--expires", metavar="TIME", help="How long it lasts, such as 30d or never; 90d if left out."),
-    ] = None,
-    networks: Annotated[
-        list[str] | None,
-        typer.Option("--from", metavar="NETWORK", help="Network to use it from, such as 10.0.0.0/8; may be repeated."),
-    ] = None,
-    off_line: Offline = False,
-) -> None:
-    """Make a token, and print it this once."""
-    if role is None and not off_line:
+@operator(
+    app,
+    "create",
+    argument("name", "Whose it is."),
+    option(
+        "--role",
+        None,
+        "What it may do; with --offline, admin if left out.",
+        type=click.Choice([each.value for each in Role]),
+    ),
+    option(
+        "--scopes",
+        "SCOPES",
+        "For whose VMs, groups and events, such as web-*,vm:db: required for a tenant, possible for a viewer.",
+    ),
+    option("--expires expires_in", "TIME", "How long it lasts, such as 30d or never; 90d if left out."),
+    option("--from networks", "NETWORK", "Network to use it from, such as 10.0.0.0/8; may be repeated.", multiple=True),
+    OFFLINE,
+    changes=True,
+    rows=DATABASE,
+)
+def create(ctx: Operator, name: str, role: str | None, scopes: str | None, offline: bool, **asked: Any) -> None:
+    """Create a token, and print it, only once."""
+    if role is None and not offline:
         raise UsageError(f"say what it may do: --role {', '.join(Role)}")
-    asked: dict[str, object] = {"name": name, "role": role or Role.ADMIN, "scopes": scopes}
-    asked |= _given(expires_in=expires, networks=networks)
-    if off_line:
-        made = offline.create_token(session.flags, asked, session.reason)
+    body = {"name": name, "role": role or Role.ADMIN.value, "scopes": scopes, **commands.given(**asked)}
+    made = server.create_token(ctx.flags, body, ctx.reason) if offline else ctx.api.post("tokens", body=body)
+    _show_secret(ctx, made)
+
+
+@operator(
+    app,
+    "rotate",
+    argument("wanted", "Its name or id.", metavar="TOKEN"),
+    option("--overlap", "TIME", "How long the old secret still works, up to 7d; 1h if left out."),
+    option(
+        "--expires expires_in",
+        "TIME",
+        "How long it lasts from now, such as 30d or never; the same as before if left out.",
+    ),
+    OFFLINE,
+    changes=True,
+    rows=DATABASE,
+)
+def rotate(ctx: Operator, wanted: str, offline: bool, **asked: Any) -> None:
+    """Give a token a new secret, and print it, only once."""
+    body = commands.given(**asked)
+    if offline:
+        made = server.rotate_token(ctx.flags, _id(server.list_tokens(ctx.flags), wanted), body, ctx.reason)
     else:
-        made = session.api.post("tokens", body=asked)
-    _show_once(session, made)
+        made = ctx.api.post("tokens", _id(ctx.api.items("tokens"), wanted), "rotate", body=body)
+    _show_secret(ctx, made)
 
 
-@command(app, "rotate", changes=True, extra=WHERE)
-def rotate(
-    session: Session,
-    wanted: Annotated[str, typer.Argument(metavar="TOKEN", help="Its name or id.", show_default=False)],
-    overlap: Annotated[
-        str | None,
-        typer.Option(
-            "--overlap", metavar="TIME", help="How long the old secret still works, up to 7d; 1h if left out."
-        ),
-    ] = None,
-    expires: Annotated[
-        str | None,
-        typer.Option(
-            "--expires",
-            metavar="TIME",
-            help="How long it lasts from now, such as 30d or never; the same as before if left out.",
-        ),
-    ] = None,
-    off_line: Offline = False,
-) -> None:
-    """Give a token a new secret, and print it this once."""
-    asked = _given(overlap=overlap, expires_in=expires)
-    if off_line:
-        made = offline.rotate_token(
-            session.flags, _id(offline.list_tokens(session.flags), wanted), asked, session.reason
-        )
-    else:
-        made = session.api.post("tokens", _id(session.api.items("tokens"), wanted), "rotate", body=asked)
-    _show_once(session, made)
-
-
-@command(app, "list", extra=WHERE)
-def list_(session: Session, off_line: Offline = False) -> None:
+@operator(app, "list", OFFLINE, rows=DATABASE)
+def list_(ctx: Operator, offline: bool) -> None:
     """List the tokens."""
-    tokens = offline.list_tokens(session.flags) if off_line else list(session.api.items("tokens"))
-    if session.out.json:
-        session.out.data(tokens)
-        return
-    session.out.table(
-        ("token", "name", "role", "scopes", "from", "made", "last used", "expires", "revoked"),
-        (
-            (
-                token["id"],
-                token["name"],
-                token["role"],
-                token["scopes"] or "all",
-                token["networks"] or "anywhere",
-                session.out.moment(token["created_at"]),
-                session.out.moment(token["last_used_at"]),
-                session.out.moment(token["expires_at"]) or "never",
-                session.out.moment(token["revoked_at"]),
-            )
-            for token in tokens
+    ctx.out.list(
+        server.list_tokens(ctx.flags) if offline else ctx.api.items("tokens"),
+        ("token", "name", "role", "scopes", "from", "created", "last used", "expires", "revoked"),
+        lambda token: (
+            token["id"],
+            token["name"],
+            token["role"],
+            token["scopes"] or "all",
+            token["networks"] or "anywhere",
+            ctx.out.moment(token["created_at"]),
+            ctx.out.moment(token["last_used_at"]),
+            ctx.out.moment(token["expires_at"]) or "never",
+            ctx.out.moment(token["revoked_at"]),
         ),
-        none="There are no tokens; make one with `forenotice token create NAME --offline`.",
+        none="There are no tokens; create one with `forenotice token create NAME --offline`.",
     )
 
 
-@command(app, "revoke", changes=True, extra=WHERE)
-def revoke(
-    session: Session,
-    token_id: Annotated[str, typer.Argument(metavar="TOKEN_ID", show_default=False)],
-    off_line: Offline = False,
-    yes: Yes = False,
-) -> None:
-    """Take a token back: it is refused from now on."""
-    session.confirm(f"Revoke token {token_id}?", yes=yes)
-    revoked: View = (
-        offline.revoke_token(session.flags, token_id, session.reason)
-        if off_line
-        else session.api.delete("tokens", token_id)
-    )
-    if session.out.json:
-        session.out.data(revoked)
-    else:
-        session.out.line(f"Token {token_id} is revoked.")
+@operator(app, "revoke", argument("token_id"), OFFLINE, commands.YES, changes=True, rows=DATABASE)
+def revoke(ctx: Operator, token_id: str, offline: bool, yes: bool) -> None:
+    """Revoke a token: it is refused from now on."""
+    commands.confirm(f"Revoke token {token_id}?", yes=yes)
+    revoked = server.revoke_token(ctx.flags, token_id, ctx.reason) if offline else ctx.api.delete("tokens", token_id)
+    ctx.out.result(revoked, f"Token {token_id} is revoked.")
 
 
-def _id(tokens: Iterable[View], wanted: str) -> str:
-    """Of the token that is meant by its name or its id; of several of one name, the last that is not revoked."""
+def _id(tokens: Iterable[dict[str, Any]], wanted: str) -> str:
+    """Of the token with this name or id; of several with one name, the last that is not revoked."""
     found = {token["name"]: token["id"] for token in tokens if not token["revoked_at"]}
     return str(found.get(wanted, wanted))
 
 
-def _given(**values: object) -> dict[str, object]:
-    return {name: value for name, value in values.items() if value}
-
-
-def _show_once(session: Session, made: View) -> None:
-    if session.out.json:
-        session.out.data(made)
-    else:
-        session.out.line(made["token"] or "The token was shown when this was first asked for.")
+def _show_secret(ctx: Operator, made: dict[str, Any]) -> None:
+    ctx.out.result(made, made["token"] or "The token was shown when this was first asked for.")

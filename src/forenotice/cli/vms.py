@@ -1,202 +1,156 @@
 """`forenotice vm`: the VMs, and what their users ask for."""
 
-from typing import Annotated
+from dataclasses import fields
+from functools import partial
+from typing import Any
 
-import typer
+import click
 
-from forenotice.cli import completing, facts, maintenance, options, policies
-from forenotice.cli.api import View
-from forenotice.cli.maintenance import Verb
+from forenotice.cli import commands, groups, operations
+from forenotice.cli.commands import Operator, UsageError, operator, option, switch
 from forenotice.cli.output import warn
-from forenotice.cli.session import Session, Yes, command
-from forenotice.cli.usage import UsageError
-from forenotice.core.fleet import MAX_AMOUNT
+from forenotice.core.fleet import MAX_AMOUNT, Facts
 from forenotice.core.operations import Kind
 
-app = typer.Typer(help="VMs: add, change, restart, redeploy, evict, delete.", no_args_is_help=True)
+app = commands.Group()
 
-Name = Annotated[str, typer.Argument(metavar="VM", show_default=False, autocompletion=completing.VMS)]
-Host = Annotated[
-    str | None,
-    typer.Option("--host", metavar="HOST", help="The host it runs on.", autocompletion=completing.HOSTS),
-]
-Group = Annotated[
-    str | None,
-    typer.Option("--group", metavar="GROUP", help="The group it belongs to.", autocompletion=completing.GROUPS),
-]
-UpdateDomain = Annotated[int | None, typer.Option("--update-domain", metavar="N", help="Its update domain.")]
-FaultDomain = Annotated[int | None, typer.Option("--fault-domain", metavar="N", help="Its fault domain.")]
-Spot = Annotated[bool | None, typer.Option("--spot/--no-spot", help="Whether it may be evicted.")]
-Addresses = Annotated[
-    list[str] | None, typer.Option("--address", metavar="IP", help="An address it calls from; may be repeated.")
-]
-VmId = Annotated[str | None, typer.Option("--vm-id", metavar="GUID", help="Its vmId; made up if left out.")]
-FactOptions = Annotated[
-    list[str] | None,
-    typer.Option("--fact", metavar="NAME=VALUE", help=f"One of {', '.join(facts.NAMES)}; may be repeated."),
-]
-Size = Annotated[
-    float | None,
-    typer.Option(
+FACTS = tuple(field.name for field in fields(Facts) if field.name != "tags")
+TITLES = {"size": "vmSize"}
+"""Facts that would be taken for something else by their names."""
+_HOST = partial(option, "--host", "HOST", "The host it runs on.", shell_complete=commands.names("hosts"))
+HOST = _HOST()
+GROUP = option("--group", "GROUP", "The group it belongs to.", shell_complete=commands.names("groups"))
+SPOT = switch("--spot/--no-spot", "Whether it may be evicted.")
+SPEC = (
+    option("--update-domain", "N", "Its update domain.", type=int),
+    option("--fault-domain", "N", "Its fault domain.", type=int),
+    SPOT,
+    option("--address addresses", "IP", "An address it calls from; may be repeated.", multiple=True),
+    option("--vm-id", "GUID", "Its vmId; made up if left out."),
+    option("--fact facts", "NAME=VALUE", f"One of {', '.join(FACTS)}; may be repeated.", multiple=True),
+    option("--tag tags", "NAME=VALUE", "A tag; may be repeated.", multiple=True),
+    option(
         "--size",
-        metavar="N",
-        min=0,
-        max=MAX_AMOUNT,
-        help="How much of its host's capacity it takes, 1 if left out. What guests see as vmSize is --fact size=NAME.",
+        "N",
+        "How much of its host's capacity it takes, 1 if left out. What guests see as vmSize is --fact size=NAME.",
+        type=click.FloatRange(0, MAX_AMOUNT),
     ),
-]
-Tags = Annotated[list[str] | None, typer.Option("--tag", metavar="NAME=VALUE", help="A tag; may be repeated.")]
+)
 
 
-@command(app, "add", changes=True)
-def add(
-    session: Session,
-    name: Name,
-    host: Annotated[
-        str,
-        typer.Option(
-            "--host",
-            metavar="HOST",
-            help="The host it runs on.",
-            show_default=False,
-            autocompletion=completing.HOSTS,
-        ),
-    ],
-    group: Group = None,
-    update_domain: UpdateDomain = None,
-    fault_domain: FaultDomain = None,
-    spot: Spot = None,
-    address: Addresses = None,
-    vm_id: VmId = None,
-    fact: FactOptions = None,
-    tag: Tags = None,
-    size: Size = None,
-) -> None:
+@operator(app, "add", commands.VM, _HOST(required=True), GROUP, *SPEC, changes=True)
+def add(ctx: Operator, vm: str, **spec: Any) -> None:
     """Add a VM."""
-    body = _asked(host, group, update_domain, fault_domain, spot, address, vm_id, size)
-    if described := facts.read(fact or [], tag or []):
-        body["facts"] = described
-    added = session.api.post("vms", body={"name": name, **body})
-    show(session, added)
+    added = ctx.api.post("vms", body={"name": vm, **_body(**spec)})
+    show(ctx, added)
     warn(added)
 
 
-@command(app, "set", changes=True)
-def set_(
-    session: Session,
-    name: Name,
-    host: Host = None,
-    group: Group = None,
-    no_group: Annotated[bool, typer.Option("--no-group", help="Take it out of its group.")] = False,
-    update_domain: UpdateDomain = None,
-    fault_domain: FaultDomain = None,
-    spot: Spot = None,
-    address: Addresses = None,
-    no_addresses: Annotated[bool, typer.Option("--no-addresses", help="Forget its addresses.")] = False,
-    vm_id: VmId = None,
-    fact: FactOptions = None,
-    tag: Tags = None,
-    no_tags: Annotated[bool, typer.Option("--no-tags", help="Forget its tags.")] = False,
-    size: Size = None,
-    no_size: Annotated[bool, typer.Option("--no-size", help="Forget its size: it counts as 1.")] = False,
-) -> None:
+@operator(
+    app,
+    "set",
+    commands.VM,
+    HOST,
+    GROUP,
+    switch("--no-group", "Take it out of its group."),
+    *SPEC,
+    switch("--no-addresses", "Remove its addresses."),
+    switch("--no-tags", "Remove its tags."),
+    switch("--no-size", "Remove its size: it counts as 1."),
+    changes=True,
+)
+def set_(ctx: Operator, vm: str, no_group: bool, no_addresses: bool, no_tags: bool, no_size: bool, **spec: Any) -> None:
     """Change a VM: what is given replaces what was."""
-    if (group and no_group) or (address and no_addresses) or (tag and no_tags) or (size is not None and no_size):
-        raise UsageError("an option and its --no- form exclude each other: give one of them")
-    body = _asked(host, group, update_domain, fault_domain, spot, address, vm_id, size)
+    commands.exclude(
+        spec["group"] and no_group,
+        spec["addresses"] and no_addresses,
+        spec["tags"] and no_tags,
+        spec["size"] is not None and no_size,
+    )
+    body = _body(**spec)
     if no_size:
         body["size"] = None
     if no_group:
         body["group"] = None
     if no_addresses:
         body["addresses"] = []
-    described: dict[str, object] = facts.read(fact or [], tag or [])
     if no_tags:
-        described["tags"] = {}
-    if described:
-        body["facts"] = described
+        body.setdefault("facts", {})["tags"] = {}
     if not body:
-        raise UsageError("nothing to change: give at least one option, see `forenotice vm set -h`")
-    show(session, session.api.patch("vms", name, body=body))
+        raise commands.nothing_to_change("vm")
+    show(ctx, ctx.api.patch("vms", vm, body=body))
 
 
-@command(app, "list")
-def list_(
-    session: Session, name: options.Pattern = None, host: Host = None, group: Group = None, spot: Spot = None
-) -> None:
+def _body(facts: tuple[str, ...], tags: tuple[str, ...], **spec: object) -> dict[str, Any]:
+    """What was given, as the API takes it."""
+    described: dict[str, object] = {**commands.pairs("--fact", facts, "zone=1")}
+    for name in described:
+        if name not in FACTS:
+            raise UsageError(f"{name!r} is no fact of a VM: give one of {', '.join(FACTS)}")
+    if tags:
+        described["tags"] = commands.pairs("--tag", tags, "team=shop")
+    return commands.given(**spec, facts=described or None)
+
+
+@operator(app, "list", commands.PATTERN, HOST, GROUP, SPOT)
+def list_(ctx: Operator, **filters: Any) -> None:
     """List the VMs."""
-    items = session.api.items("vms", name=name, host=host, group=group, spot=spot)
-    if session.out.json:
-        session.out.data(list(items))
-        return
-    session.out.table(
+    ctx.out.list(
+        ctx.api.items("vms", **filters),
         ("vm", "host", "group", "update domain", "fault domain", "spot", "listening", "addresses"),
-        (
-            (
-                vm["name"],
-                vm["host"],
-                vm["group"],
-                vm["update_domain"],
-                vm["fault_domain"],
-                vm["spot"],
-                vm["listening"],
-                vm["addresses"],
-            )
-            for vm in items
+        lambda vm: (
+            vm["name"],
+            vm["host"],
+            vm["group"],
+            vm["update_domain"],
+            vm["fault_domain"],
+            vm["spot"],
+            vm["listening"],
+            vm["addresses"],
         ),
         none="There are no VMs; add one with `forenotice vm add`.",
     )
 
 
-@command(app, "show")
-def show_(session: Session, name: Name) -> None:
+@operator(app, "show", commands.VM)
+def show_(ctx: Operator, vm: str) -> None:
     """Show a VM."""
-    show(session, session.api.get("vms", name))
+    show(ctx, ctx.api.get("vms", vm))
 
 
-@command(app, "remove", changes=True)
-def remove(session: Session, name: Name, yes: Yes = False) -> None:
-    """Forget a VM; `delete` is what removes it for real."""
-    session.confirm(f"Forget VM {name}?", yes=yes)
-    removed = session.api.delete("vms", name)
-    if session.out.json:
-        session.out.data(removed)
-    else:
-        session.out.line(f"VM {name} is forgotten.")
+@operator(app, "remove", commands.VM, commands.YES, changes=True)
+def remove(ctx: Operator, vm: str, yes: bool) -> None:
+    """Remove a VM from the records; `delete` deletes the VM itself."""
+    commands.confirm(f"Remove VM {vm} from the records?", yes=yes)
+    ctx.out.result(ctx.api.delete("vms", vm), f"VM {vm} is removed from the records.")
 
 
-@command(app, "policy", changes=True)
-@policies.taking(policies.OF_VM)
-def policy(session: Session, name: Name, asked: dict[str, object]) -> None:
+@operator(app, "policy", commands.VM, *groups.POLICY_OF_VM, changes=True)
+def policy(ctx: Operator, vm: str, **asked: Any) -> None:
     """Show or change the policy of a standalone VM."""
-    policies.run(session, "vms", name, asked)
+    groups.show_or_change_policy(ctx, "vms", vm, asked)
 
 
-for verb in (
-    Verb(name="restart", kind=Kind.RESTART, help="Restart VMs, after they were told."),
-    Verb(name="redeploy", kind=Kind.REDEPLOY, help="Move VMs to other hosts, after they were told."),
-    Verb(
-        name="evict",
-        kind=Kind.EVICTION,
-        help="Evict spot VMs: they are told, and removed half a minute later.",
-        question="Evict",
-    ),
-    Verb(
-        name="delete",
-        kind=Kind.DELETION,
-        help="Delete VMs; they are told first where their group's terminate notification is on.",
-        question="Delete",
-        notice="",
-    ),
-):
-    maintenance.register(app, verb)
+operations.verb(app, "restart", Kind.RESTART, "Restart VMs after notice.")
+operations.verb(app, "redeploy", Kind.REDEPLOY, "Move VMs to other hosts after notice.")
+operations.verb(
+    app, "evict", Kind.EVICTION, "Evict spot VMs: removed half a minute after they are told.", question="Evict {}?"
+)
+operations.verb(
+    app,
+    "delete",
+    Kind.DELETION,
+    "Delete VMs; they get notice where their group's terminate notification is on.",
+    question="Delete {}?",
+    notice="",
+)
 
 
-def show(session: Session, vm: View) -> None:
-    if session.out.json:
-        session.out.data(vm)
+def show(ctx: Operator, vm: dict[str, Any]) -> None:
+    if ctx.out.json:
+        ctx.out.data(vm)
         return
-    session.out.facts(
+    ctx.out.facts(
         {
             "vm": vm["name"],
             "vmId": vm["vm_id"],
@@ -207,34 +161,11 @@ def show(session: Session, vm: View) -> None:
             "spot": vm["spot"],
             "addresses": vm["addresses"],
             "size": vm.get("size"),
-            "listens now": vm["listening"],
-            "last heard": session.out.moment(vm["last_heard"]),
+            "listening now": vm["listening"],
+            "last polled": ctx.out.moment(vm["last_heard"]),
             "incarnation": vm["incarnation"],
-            "planned": maintenance.planned(session, vm["host"]),
-            **{facts.TITLES.get(name, name.replace("_", " ")): value for name, value in vm["facts"].items()},
-            **(policies.lines(vm["policy"]) if vm["policy"] else {}),
+            "planned": operations.planned(ctx, vm["host"]),
+            **{TITLES.get(name, name.replace("_", " ")): value for name, value in vm["facts"].items()},
+            **(groups.policy_lines(vm["policy"]) if vm["policy"] else {}),
         }
     )
-
-
-def _asked(
-    host: str | None,
-    group: str | None,
-    update_domain: int | None,
-    fault_domain: int | None,
-    spot: bool | None,
-    addresses: list[str] | None,
-    vm_id: str | None,
-    size: float | None,
-) -> dict[str, object]:
-    asked: dict[str, object] = {
-        "host": host,
-        "group": group,
-        "update_domain": update_domain,
-        "fault_domain": fault_domain,
-        "spot": spot,
-        "addresses": addresses or None,
-        "vm_id": vm_id,
-        "size": size,
-    }
-    return {field: value for field, value in asked.items() if value is not None}

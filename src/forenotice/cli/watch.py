@@ -1,71 +1,335 @@
-"""`forenotice watch`: what is announced and under way, on a terminal, as it happens."""
+"""`forenotice watch`: live events, rollouts and the latest history, on a terminal, as it happens."""
 
 import json
 import queue
 import signal
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from http import HTTPStatus
+from typing import Any
 
-import typer
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.text import Text
 
-from forenotice.cli.live import frame
-from forenotice.cli.live.scene import EVERY, Following, Looker, Scene
-from forenotice.cli.output import WIDTH
-from forenotice.cli.session import Session, command
+from forenotice.cli import times
+from forenotice.cli.api import Api, RefusalError
+from forenotice.cli.commands import Operator, operator, plain, switch
+from forenotice.cli.output import STYLES, WIDTH
 from forenotice.clock import SystemClock
 from forenotice.core import errors
+from forenotice.core.fleet import natural_key
 
 TICK = 1.0
-ANSWER_WITHIN = 10.0
-Told = Scene | Exception
+RESPONSE_WITHIN = 10.0
+EVERY = 2.0
+"""Seconds between two looks at the journal; only when it has grown is there more to ask."""
+IN_ANY_CASE = 30.0
+MOST_EVENTS = 200
+MOST_ENTRIES = 12
+EXPLAINED = 5
+"""Events, and rollouts, whose reason is asked for at one look."""
+REASON_LASTS = 10.0
+
+Reason = tuple[dict[str, Any], float, dict[str, Any]]
+"""Of what, when it was asked for, and the explanation."""
+NARROW = 90
+"""Columns below which the reason of an event has a line of its own."""
+LONGEST_WHO = 40
+LEAST_HISTORY = 3
+"""Lines that are kept for it where there is more to show than fits."""
+AROUND = 5
+"""Lines that are neither events nor history: two blank ones, the heading, how many others there are, the last."""
+SOON = timedelta(minutes=1)
+BAR = 20
+NOUNS = ("vm", "event", "host", "operation", "scope")
+"""What a line of the history names: the first that it has."""
+ROLLOUT_NOUNS = ("rollout", "host")
+"""Where it is about a rollout: both."""
+STYLE = {**STYLES, "Running": "bold magenta", "Paused": "yellow", "Canceling": "yellow"}
 
 
-def register(app: typer.Typer) -> None:
-    command(app, "watch")(watch)
+# What is known of the service
 
 
-def watch(
-    session: Session,
-    once: Annotated[bool, typer.Option("--once", help="Show it once, as it is now.")] = False,
-) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    events: tuple[dict[str, Any], ...] = ()
+    more_events: bool = False
+    rollouts: tuple[dict[str, Any], ...] = ()
+    entries: tuple[dict[str, Any], ...] = ()
+    """The newest last."""
+    reasons: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Why events and rollouts wait, by id: `sentence` and `until`."""
+    lost_since: datetime | None = None
+    trouble: str = ""
+    """Why the server does not answer."""
+    known: bool = False
+    """False until it has answered once."""
+
+    def why(self, thing: dict[str, Any]) -> str:
+        return str(self.reasons[thing["id"]]["sentence"]) if thing["id"] in self.reasons else ""
+
+    def until(self, thing: dict[str, Any]) -> str | None:
+        """When its wait is over at the latest, where that is known."""
+        return self.reasons[thing["id"]]["until"] if thing["id"] in self.reasons else None
+
+
+class Poller:
+    """Asks, and keeps what was answered."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._asked_at = float("-inf")
+        self._reasons: dict[str, Reason] = {}
+        self._has_rollouts = True
+        self.snapshot = Snapshot()
+
+    def poll(self) -> Snapshot:
+        """As it is now; a server that cannot be reached makes it older, not empty."""
+        try:
+            self.snapshot = self._poll()
+        except errors.UnavailableError as error:
+            since = self.snapshot.lost_since or SystemClock().now()
+            self._asked_at = float("-inf")
+            self.snapshot = replace(self.snapshot, lost_since=since, trouble=error.message)
+        return self.snapshot
+
+    def _poll(self) -> Snapshot:
+        newest = self._api.get("history", newest_first=True, limit=MOST_ENTRIES)["items"]
+        entries = tuple(reversed(newest))
+        now = time.monotonic()
+        if entries == self.snapshot.entries and now - self._asked_at < IN_ANY_CASE:
+            found = replace(self.snapshot, lost_since=None, trouble="")
+        else:
+            page = self._api.get("events", live=True, limit=MOST_EVENTS)
+            found = Snapshot(
+                events=tuple(sorted(page["items"], key=_turn)),
+                more_events=page["next"] is not None,
+                rollouts=tuple(self._rollouts()),
+                entries=entries,
+                known=True,
+            )
+            self._asked_at = now
+        kept = {**self._explained("rollouts", found.rollouts, now), **self._explained("events", found.events, now)}
+        self._reasons = kept
+        return replace(found, reasons={key: explanation for key, (_, _, explanation) in kept.items()})
+
+    def _rollouts(self) -> Iterator[dict[str, Any]]:
+        if not self._has_rollouts:
+            return
+        try:
+            yield from self._api.get("rollouts", live=True, limit=MOST_EVENTS)["items"]
+        except RefusalError as error:
+            if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN):
+                raise
+            self._has_rollouts = False
+
+    def _explained(self, noun: str, things: tuple[dict[str, Any], ...], now: float) -> dict[str, Reason]:
+        kept = {thing["id"]: self._reasons.get(thing["id"]) for thing in things}
+        due = [thing for thing in things if _is_stale(kept[thing["id"]], thing, now)]
+        for thing in due[:EXPLAINED]:
+            try:
+                kept[thing["id"]] = (thing, now, self._api.get(noun, thing["id"], "explanation"))
+            except RefusalError:
+                # It is gone since.
+                continue
+        return {key: reason for key, reason in kept.items() if reason is not None}
+
+
+def _turn(event: dict[str, Any]) -> tuple[object, ...]:
+    """What has started first, then by NotBefore."""
+    return event["status"] != "Started", event["not_before"], natural_key(event["resources"][0]), event["id"]
+
+
+def _is_stale(kept: Reason | None, thing: dict[str, Any], now: float) -> bool:
+    return kept is None or kept[0] != thing or now - kept[1] > REASON_LASTS
+
+
+class PollThread(threading.Thread):
+    """Looks every other second, beside whoever shows it."""
+
+    def __init__(self, poller: Poller, tell: Callable[[Snapshot | Exception], None]) -> None:
+        super().__init__(name="watch", daemon=True)
+        self._poller, self._tell = poller, tell
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        try:
+            while not self._over.is_set():
+                self._tell(self._poller.poll())
+                self._over.wait(EVERY)
+        except Exception as error:
+            self._tell(error)
+
+    def end(self) -> None:
+        self._over.set()
+
+
+# How it is drawn, line by line
+
+
+def draw(snapshot: Snapshot, now: datetime, *, width: int, height: int | None, url: str) -> RenderableType:
+    """`height` None: all there is."""
+    lines = [*_head(snapshot, now, url), *_rollouts(snapshot, now, width, None if height is None else height // 3)]
+    if snapshot.known:
+        lines += _events(snapshot, now, width, None if height is None else height - len(lines) - AROUND - LEAST_HISTORY)
+        room = len(snapshot.entries) if height is None else height - len(lines) - 2
+        lines += _history(snapshot.entries[-room:] if room > 0 else ())
+    for line in lines:
+        line.no_wrap, line.overflow = True, "ellipsis"
+    return Group(*lines)
+
+
+def _head(snapshot: Snapshot, now: datetime, url: str) -> Iterator[Text]:
+    yield Text.assemble(("forenotice ", "bold"), f"{plain(url)}  {now:%H:%M:%S} UTC")
+    if snapshot.lost_since is not None:
+        since = f"not reachable since {snapshot.lost_since:%H:%M:%S} UTC, trying again"
+        yield Text(f"{since} ({plain(snapshot.trouble)})", style="bold red")
+    elif not snapshot.known:
+        yield Text("asking ...", style="dim")
+
+
+def _events(snapshot: Snapshot, now: datetime, width: int, room: int | None) -> Iterator[Text]:
+    yield Text("")
+    if not snapshot.events:
+        yield Text("There are no live events.", style="dim")
+        return
+    wide = width >= NARROW
+    shown = snapshot.events if room is None else snapshot.events[: max(1, room if wide else room // 2)]
+    longest = min(LONGEST_WHO, max(len(_who(event)) for event in shown))
+    yield Text(f"{'status':<10} {'not before':>12}  {'type':<9}  who", style="bold")
+    for event in shown:
+        line = Text.assemble((f"{event['status']:<10} ", STYLE.get(event["status"], "")), _countdown(event, now))
+        line.append(f"  {event['type']:<9}  {_who(event):<{longest if wide else 0}}")
+        why = Text(plain(snapshot.why(event) or _guess(event)), style="dim")
+        yield line.append("  ").append_text(why) if wide and why else line
+        if why and not wide:
+            yield Text("  ").append_text(why)
+    if (hidden := len(snapshot.events) - len(shown)) or snapshot.more_events:
+        yield Text(
+            f"and {hidden}{' or more' if snapshot.more_events else ''} others: forenotice event list", style="dim"
+        )
+
+
+def _countdown(event: dict[str, Any], now: datetime) -> Text:
+    left = times.read(event["not_before"]) - now
+    if event["status"] != "Scheduled":
+        return Text(" " * 12)
+    said = "due" if left <= timedelta(0) else times.span(left)
+    return Text(f"{said:>12}", style="bold red" if left < SOON else "")
+
+
+def _who(event: dict[str, Any]) -> str:
+    names = plain(", ".join(event["resources"]))
+    return f"{event['group']}: {names}" if event["group"] else names
+
+
+def _guess(event: dict[str, Any]) -> str:
+    """Until its reason is known."""
+    if event["status"] != "Scheduled":
+        return ""
+    return "approved" if event["approved_at"] else "not approved yet"
+
+
+def _rollouts(snapshot: Snapshot, now: datetime, width: int, room: int | None) -> Iterator[Text]:
+    """The first always has its two lines."""
+    shown = snapshot.rollouts if room is None else snapshot.rollouts[: max(1, (room - 1) // 2)]
+    for rollout in shown:
+        yield _rollout(rollout, BAR if width >= NARROW else BAR // 2)
+        if why := rollout["why"] or snapshot.why(rollout):
+            yield Text.assemble(f"  {_left(snapshot.until(rollout), now)}", (plain(why), "dim"))
+    if hidden := len(snapshot.rollouts) - len(shown):
+        yield Text(f"and {hidden} others: forenotice rollout list", style="dim")
+
+
+def _rollout(rollout: dict[str, Any], bar: int) -> Text:
+    line = Text.assemble((f"rollout {rollout['kind']} {_cut(plain(rollout['hosts']))}  ", "bold"))
+    line.append(rollout["status"], style=STYLE.get(rollout["status"], ""))
+    done, total = _done(rollout)
+    line.append(f"  wave {rollout['wave']} of {rollout['waves']}  {_bar(done, total, bar)} {done}/{total} hosts")
+    return line.append(f"  {rollout['id']}", style="dim")
+
+
+def _left(until: str | None, now: datetime) -> str:
+    left = timedelta(0) if until is None else times.read(until) - now
+    return f"{times.span(left)} left: " if left > timedelta(0) else ""
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_WHO else f"{text[: LONGEST_WHO - 1]}…"
+
+
+def _done(rollout: dict[str, Any]) -> tuple[int, int]:
+    """How many of its hosts are behind it, of how many."""
+    counts = rollout["progress"]
+    return counts["done"] + counts["failed"] + counts["skipped"], sum(counts.values())
+
+
+def _bar(done: int, total: int, width: int) -> str:
+    full = width * done // max(1, total)
+    return "━" * full + "─" * (width - full)
+
+
+def _history(entries: Sequence[dict[str, Any]]) -> Iterator[Text]:
+    yield Text("")
+    for entry in entries:
+        of_rollout = entry["action"].startswith("rollout.")
+        about = [str(entry[noun]) for noun in (ROLLOUT_NOUNS if of_rollout else NOUNS) if entry[noun]]
+        by = f" by {entry['by']}" if entry["by"] else ""
+        said = (
+            f"{times.read(entry['at']):%H:%M:%S}  {entry['action']}{by}  {' '.join(about if of_rollout else about[:1])}"
+        )
+        yield Text(plain(said.rstrip()), style="dim")
+
+
+# The command
+
+
+Update = Snapshot | Exception
+
+
+@operator(None, "watch", switch("--once", "Show the current state once."))
+def watch(ctx: Operator, once: bool) -> None:
     """Show live events with their countdowns, rollouts, and what just happened, until Ctrl-C."""
     console = Console(highlight=False, markup=False, emoji=False)
-    looker = Looker(session.api.hasty(ANSWER_WITHIN))
-    if once or not (session.out.json or console.is_terminal):
-        _show_once(session, looker, console)
+    poller = Poller(ctx.api.hasty(RESPONSE_WITHIN))
+    if once or not (ctx.out.json or console.is_terminal):
+        _show_once(ctx, poller, console)
         return
-    with _told(looker) as told, _interruptible():
-        if session.out.json:
-            _print_changes(told)
+    with _updates(poller) as updates, _interruptible():
+        if ctx.out.json:
+            _print_changes(updates)
         else:
-            _draw(told, console, session.api.url)
+            _draw(updates, console, ctx.api.url)
 
 
-def _show_once(session: Session, looker: Looker, console: Console) -> None:
-    scene = looker.look()
-    if scene.lost_since is not None:
-        raise errors.UnavailableError(scene.trouble)
-    if session.out.json:
-        session.out.data(_plain(scene))
+def _show_once(ctx: Operator, poller: Poller, console: Console) -> None:
+    snapshot = poller.poll()
+    if snapshot.lost_since is not None:
+        raise errors.UnavailableError(snapshot.trouble)
+    if ctx.out.json:
+        ctx.out.data(_plain(snapshot))
         return
     if not console.is_terminal:
         console.width = WIDTH
-    console.print(frame.draw(scene, session.out.now, width=console.width, height=None, url=session.api.url))
+    console.print(draw(snapshot, ctx.out.now, width=console.width, height=None, url=ctx.api.url))
 
 
 @contextmanager
-def _told(looker: Looker) -> Iterator["queue.SimpleQueue[Told]"]:
-    told: queue.SimpleQueue[Told] = queue.SimpleQueue()
-    following = Following(looker, told.put)
-    following.start()
+def _updates(poller: Poller) -> Iterator["queue.SimpleQueue[Update]"]:
+    updates: queue.SimpleQueue[Update] = queue.SimpleQueue()
+    thread = PollThread(poller, updates.put)
+    thread.start()
     try:
-        yield told
+        yield updates
     finally:
-        following.end()
+        thread.end()
 
 
 @contextmanager
@@ -80,35 +344,35 @@ def _interruptible() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _draw(told: "queue.SimpleQueue[Told]", console: Console, url: str) -> None:
-    scene = Scene()
+def _draw(updates: "queue.SimpleQueue[Update]", console: Console, url: str) -> None:
+    snapshot = Snapshot()
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
             now = SystemClock().now()
             live.update(
-                frame.draw(scene, now, width=console.width, height=console.height, url=url),
+                draw(snapshot, now, width=console.width, height=console.height, url=url),
                 refresh=True,
             )
-            scene = _next(told, TICK) or scene
+            snapshot = _next(updates, TICK) or snapshot
 
 
-def _print_changes(told: "queue.SimpleQueue[Told]") -> None:
+def _print_changes(updates: "queue.SimpleQueue[Update]") -> None:
     """One line of JSON whenever something differs."""
     last = ""
     while True:
-        scene = _next(told, EVERY)
-        if scene is None:
+        snapshot = _next(updates, EVERY)
+        if snapshot is None:
             continue
-        line = json.dumps(_plain(scene), ensure_ascii=False)
+        line = json.dumps(_plain(snapshot), ensure_ascii=False)
         if line != last:
             sys.stdout.write(line + "\n")
             sys.stdout.flush()
         last = line
 
 
-def _next(told: "queue.SimpleQueue[Told]", seconds: float) -> Scene | None:
+def _next(updates: "queue.SimpleQueue[Update]", seconds: float) -> Snapshot | None:
     try:
-        found = told.get(timeout=seconds)
+        found = updates.get(timeout=seconds)
     except queue.Empty:
         return None
     if isinstance(found, Exception):
@@ -116,14 +380,14 @@ def _next(told: "queue.SimpleQueue[Told]", seconds: float) -> Scene | None:
     return found
 
 
-def _plain(scene: Scene) -> dict[str, object]:
+def _plain(snapshot: Snapshot) -> dict[str, object]:
     return {
-        "events": [{**event, "why": scene.why(event), "until": scene.until(event)} for event in scene.events],
+        "events": [{**event, "why": snapshot.why(event), "until": snapshot.until(event)} for event in snapshot.events],
         "rollouts": [
-            {**rollout, "why": rollout["why"] or scene.why(rollout), "until": scene.until(rollout)}
-            for rollout in scene.rollouts
+            {**rollout, "why": rollout["why"] or snapshot.why(rollout), "until": snapshot.until(rollout)}
+            for rollout in snapshot.rollouts
         ],
-        "history": list(scene.entries),
-        "lost_since": None if scene.lost_since is None else scene.lost_since.isoformat().replace("+00:00", "Z"),
-        "trouble": scene.trouble,
+        "history": list(snapshot.entries),
+        "lost_since": None if snapshot.lost_since is None else snapshot.lost_since.isoformat().replace("+00:00", "Z"),
+        "trouble": snapshot.trouble,
     }

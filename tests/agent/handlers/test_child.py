@@ -16,7 +16,7 @@ from forenotice.agent.handlers import Outcome
 from forenotice.agent.handlers.child import ARGV, ChildHandler
 from forenotice.agent.handlers.tables import Kubernetes, Notify, Python
 
-HEAVY = ("aiohttp", "apprise", "asyncio", "kubernetes", "pydantic", "requests", "rich", "typer", "urllib3", "yaml")
+HEAVY = ("aiohttp", "apprise", "asyncio", "kubernetes", "pydantic", "requests", "rich", "click", "urllib3", "yaml")
 
 IN_THE_AGENT = """
 import json, sys

@@ -206,7 +206,7 @@ import sys
 from forenotice.agent.handlers import tables
 from forenotice.agent import workers
 workers.make(tables.Webhook(name="hook", url="http://localhost:1/")).rehearse()
-heavy = {"ssl", "http.client", "http.server", "urllib.request", "asyncio", "email", "shutil", "typer", "rich"}
+heavy = {"ssl", "http.client", "http.server", "urllib.request", "asyncio", "email", "shutil", "click", "rich"}
 print(sorted(heavy & sys.modules.keys()))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""Work on the database itself, without a running service. Server packages are imported only here, and late."""
+"""`forenotice serve`, and what works on the database itself. Server packages are imported only here, and late."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,21 +7,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forenotice import settings
-from forenotice.cli.api import View
+from forenotice.cli import commands
+from forenotice.cli.commands import Operator, argument, command
 from forenotice.core import errors
-from forenotice.settings import Settings
+from forenotice.settings import Settings, table
 from forenotice.settings.spans import Span, lasting
 
 if TYPE_CHECKING:
     from forenotice.service.context import Service
     from forenotice.store.database import Store
 
+WHERE = (table.DATA, table.DATABASE, table.OF_DEMO, table.CONFIG)
 ACTOR = "offline"
 SQLITE = "sqlite:///"
 
 
 class Nobody:
-    """Answers no guests: a running service learns of changes from the store."""
+    """A publisher without guests: a running service learns of changes from the store."""
 
     def documents(self, documents: Sequence[object]) -> None: ...
 
@@ -84,7 +86,7 @@ def _on(store: "Store") -> "Service":
     return Service(store=store, clock=SystemClock(), timing=Timing(), publisher=Nobody())
 
 
-def create_token(flags: Mapping[str, object], body: Mapping[str, Any], reason: str) -> View:
+def create_token(flags: Mapping[str, object], body: Mapping[str, Any], reason: str) -> dict[str, Any]:
     """As the API does it, with the same body."""
     asked = _with_durations(body)
     with _service(flags) as service:
@@ -93,7 +95,7 @@ def create_token(flags: Mapping[str, object], body: Mapping[str, Any], reason: s
         return tokens.create(service, calls.Call(actor=ACTOR, reason=reason), **asked)
 
 
-def rotate_token(flags: Mapping[str, object], token_id: str, body: Mapping[str, Any], reason: str) -> View:
+def rotate_token(flags: Mapping[str, object], token_id: str, body: Mapping[str, Any], reason: str) -> dict[str, Any]:
     asked = _with_durations(body)
     with _service(flags) as service:
         from forenotice.service import calls, tokens
@@ -109,21 +111,21 @@ def _with_durations(body: Mapping[str, Any]) -> dict[str, Any]:
         raise errors.RefusedError(str(error)) from None
 
 
-def list_tokens(flags: Mapping[str, object]) -> list[View]:
+def list_tokens(flags: Mapping[str, object]) -> list[dict[str, Any]]:
     with _service(flags) as service:
         from forenotice.service import tokens
 
         return list(tokens.list_all(service)["items"])
 
 
-def revoke_token(flags: Mapping[str, object], token_id: str, reason: str) -> View:
+def revoke_token(flags: Mapping[str, object], token_id: str, reason: str) -> dict[str, Any]:
     with _service(flags) as service:
         from forenotice.service import calls, tokens
 
         return tokens.revoke(service, calls.Call(actor=ACTOR, reason=reason), token_id)
 
 
-def restore(found: Settings, file: Path | None) -> View:
+def restore_database(found: Settings, file: Path | None) -> dict[str, Any]:
     """Replace the database by a backup, and start a new epoch; on PostgreSQL, after pg_restore, only the latter."""
     with server_packages():
         from forenotice import datadirectory
@@ -146,7 +148,7 @@ def restore(found: Settings, file: Path | None) -> View:
     return {"file": None if file is None else str(file), "kept": None if kept is None else str(kept), "epoch": epoch}
 
 
-def accept_clock(flags: Mapping[str, object], reason: str) -> View:
+def accept_clock(flags: Mapping[str, object], reason: str) -> dict[str, Any]:
     """On SQLite the lock shows whether a service runs; on PostgreSQL nothing does."""
     with server_packages():
         from forenotice import datadirectory
@@ -157,3 +159,73 @@ def accept_clock(flags: Mapping[str, object], reason: str) -> View:
             stack.enter_context(datadirectory.held(found.directory, found.database_file))
         store = stack.enter_context(opened(found, migrate=False))
         return clocks.accept(_on(store), calls.Call(actor=ACTOR, reason=reason))
+
+
+# The commands
+
+
+class Database:
+    """What a command on the database works with."""
+
+    def __init__(self, flags: Mapping[str, object], *, json: bool) -> None:
+        from forenotice.cli.output import Output
+
+        self.settings = settings.load(flags, os.environ)
+        self.out = Output(json=json)
+
+
+def _settings(flags: Mapping[str, object]) -> Settings:
+    return settings.load(flags, os.environ)
+
+
+@command(None, "serve", make=_settings, rows=table.SERVE, shared=())
+def serve(found: Settings) -> int:
+    with server_packages():
+        from forenotice.serving import run
+    return run(found)
+
+
+@command(None, "backup", argument("file"), make=Database, rows=WHERE)
+def backup(ctx: Database, file: str) -> None:
+    target = Path(file)
+    if target.exists():
+        raise errors.ConflictError(f"{file} exists already: give the name of a new file")
+    with opened(ctx.settings, migrate=False) as store:
+        store.backup(target)
+    ctx.out.result({"file": file}, f"The database is copied to {file}.")
+
+
+@command(
+    None,
+    "restore",
+    argument("file", "The backup; on PostgreSQL none, after pg_restore.", required=False),
+    make=Database,
+    rows=WHERE,
+)
+def restore(ctx: Database, file: str | None) -> None:
+    done = restore_database(ctx.settings, Path(file) if file else None)
+    ctx.out.result(done, f"The database is restored{f' from {file}' if file else ''}.")
+    if done["kept"] and not ctx.out.json:
+        ctx.out.line(f"The previous database is kept as {done['kept']}.")
+
+
+@command(None, "migrate", make=Database, rows=WHERE)
+def migrate(ctx: Database) -> None:
+    with opened(ctx.settings, migrate=True):
+        pass
+    ctx.out.result({"migrated": True}, "The database is up to date.")
+
+
+clock = commands.Group()
+
+
+@command(clock, "accept", commands.YES, make=Operator, rows=WHERE, shared=(commands.JSON, commands.REASON))
+def accept(ctx: Operator, yes: bool) -> None:
+    """Continue from the clock's time, though the journal is ahead of it. Stop the service first."""
+    commands.confirm("Is the clock right, and is every server on this database stopped?", yes=yes)
+    accepted = accept_clock(ctx.flags, ctx.reason)
+    ctx.out.result(
+        accepted,
+        f"Time continues from {accepted['now']}; the journal was at {accepted['journal']}. "
+        "Announced events keep the notice that they had left.",
+    )

@@ -1,6 +1,7 @@
 """`--wait`: how it ends, what it says meanwhile, and what it leaves alone."""
 
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -15,10 +16,10 @@ from tests.cli.conftest import alone
 from tests.cli.stranger import answer, stranger
 
 from forenotice import settings
-from forenotice.cli import waiting
+from forenotice.cli import wait
 from forenotice.cli.api import Api
 from forenotice.cli.main import main
-from forenotice.cli.waiting import Awaited, Patience, Seen, UnfinishedError
+from forenotice.cli.wait import Awaited, State, UnfinishedError
 from forenotice.core import errors
 
 __all__ = ["alone"]
@@ -84,12 +85,12 @@ def test_what_was_seen_last_is_printed_also_when_the_time_is_over(
 
 
 def test_who_never_answers_leaves_what_was_asked_for() -> None:
-    def look() -> Seen:
+    def look() -> State:
         raise errors.UnavailableError("gone")
 
     last: list[Any] = []
-    with pytest.raises(UnfinishedError, match=r"--wait-limit is over, and it goes on without this command$"):
-        waiting.until_over([Awaited({"id": "X"}, look)], Patience(0), last.extend)
+    with pytest.raises(UnfinishedError, match=r"--wait-limit is over, but the maintenance continues$"):
+        wait.until_over([Awaited({"id": "X"}, look)], 0, last.extend)
     assert last == [{"id": "X"}]
 
 
@@ -123,28 +124,28 @@ def test_control_c_leaves_it_as_it_is(here: Server) -> None:
     process.send_signal(signal.SIGINT)
     shown, said = process.communicate(timeout=60)
     assert json.loads(shown)["operations"][0]["status"] == "Scheduled"
-    assert said == "No longer waiting; it goes on without this command. `forenotice watch` shows how.\n"
+    assert said == "No longer waiting; the maintenance continues. `forenotice watch` shows it.\n"
     assert process.returncode == 130
     here.post(f"/v1/events/{live(here, 'db')['id']}/cancel")
 
 
-def seen(status: str, *, over: bool = False, good: bool = True) -> Seen:
-    return Seen(view={}, what="It", status=status, over=over, good=good)
+def seen(status: str, *, over: bool = False, good: bool = True) -> State:
+    return State(view={}, what="It", status=status, over=over, good=good)
 
 
 def test_a_server_that_is_away_for_a_while_is_waited_for(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "EVERY", 0.01)
-    answers: list[Seen | None] = [seen("Scheduled"), None, None, seen("Scheduled"), seen("Completed", over=True)]
+    monkeypatch.setattr(wait, "EVERY", 0.01)
+    answers: list[State | None] = [seen("Scheduled"), None, None, seen("Scheduled"), seen("Completed", over=True)]
 
-    def look() -> Seen:
+    def look() -> State:
         answer = answers.pop(0)
         if answer is None:
             raise errors.UnavailableError("cannot reach it: is it running?")
         return answer
 
-    [ended] = waiting.until_over([Awaited({}, look)], Patience())
+    [ended] = wait.until_over([Awaited({}, look)], math.inf)
     assert ended.over
     said = capsys.readouterr().err
     assert said.count(": is it running? Trying again.") == 1
@@ -154,12 +155,12 @@ def test_a_server_that_is_away_for_a_while_is_waited_for(
 def test_a_server_that_cannot_look_just_now_is_asked_again(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "EVERY", 0.01)
+    monkeypatch.setattr(wait, "EVERY", 0.01)
     ended = b'{"id": "X", "kind": "restart", "ended_at": "2026-01-01T12:00:00Z", "status": "Completed"}'
     trouble = b'{"error": {"code": "unavailable", "message": "the disk is full", "facts": {}}}'
     with stranger(answer("503 Away", trouble), answer("200 OK", ended)) as server:
         api = Api(settings.load_operator({"control_url": server.url, "token": "t"}, {}))
-        [seen] = waiting.until_over([waiting.operation(api, {"id": "X", "vms": ["db"]})], Patience())
+        [seen] = wait.until_over([wait.operation(api, {"id": "X", "vms": ["db"]})], math.inf)
     assert seen.good
     assert "the disk is full. Trying again." in capsys.readouterr().err
 
@@ -185,15 +186,15 @@ def red(at: int, said: str, calls: int) -> dict[str, Any]:
 def test_a_gate_that_stays_red_is_told_once(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "EVERY", 0.0)
+    monkeypatch.setattr(wait, "EVERY", 0.0)
     over = {"sentence": "", "waiting_for": []}
     api = Explained(red(1, "took 5001 ms", 1), red(2, "took 5000 ms", 2), red(3, "refused", 2), over)
 
-    def look() -> Seen:
-        why = waiting.why_waits(api, "rollouts", "R")
-        return Seen(view={}, what="It", status="Running", why=why.said, gist=why.gist, over=not why.said)
+    def look() -> State:
+        why, gist = wait.reason(api, "rollouts", "R")
+        return State(view={}, what="It", status="Running", why=why, gist=gist, over=not why)
 
-    waiting.until_over([Awaited({}, look)], Patience())
+    wait.until_over([Awaited({}, look)], math.inf)
     assert capsys.readouterr().err.splitlines() == [
         "It is Running. at 1 it was red and said 'took 5001 ms'",
         "It is Running. at 3 it was red and said 'refused'",
@@ -201,15 +202,15 @@ def test_a_gate_that_stays_red_is_told_once(
 
 
 def test_many_are_asked_about_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "EVERY", 0.0)
+    monkeypatch.setattr(wait, "EVERY", 0.0)
     asked: list[int] = []
 
-    def look(number: int) -> Seen:
+    def look(number: int) -> State:
         asked.append(number)
         return seen("Failed", over=asked.count(number) == 2, good=number != 7)
 
-    ended = waiting.until_over([Awaited({}, partial(look, number)) for number in range(25)], Patience())
+    ended = wait.until_over([Awaited({}, partial(look, number)) for number in range(25)], math.inf)
     assert asked[:25] == list(range(25))
     assert len(ended) == 25
     with pytest.raises(UnfinishedError, match=r"^It is Failed$"):
-        waiting.require_good(ended)
+        wait.require_success(ended)

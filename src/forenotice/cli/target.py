@@ -1,4 +1,4 @@
-"""Which control plane a command talks to, and with which token: the socket in the data directory, or a URL."""
+"""Which control plane a command talks to: the socket in the data directory or a URL; and with which token."""
 
 import ipaddress
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ DEFAULT = "http://127.0.0.1:8255"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Target:
     tokens: list[str]
     """The first that is accepted is used."""
     url: str = "http://localhost"
@@ -23,7 +23,7 @@ class Place:
     """The data directory with the socket; None: use the URL."""
 
 
-def find(settings: OperatorSettings) -> Place:
+def find(settings: OperatorSettings) -> Target:
     if settings.control_url is not None:
         return _address(settings, settings.control_url)
     try:
@@ -37,12 +37,12 @@ def find(settings: OperatorSettings) -> Place:
             "as the user that runs `forenotice serve`, or give --token"
         ) from None
     if here is not None:
-        return Place(directory=here, tokens=_tokens(settings, here))
+        return Target(directory=here, tokens=_tokens(settings, here))
     if settings.token:
         return _address(settings, DEFAULT)
     if found:
         # Left behind by a service that was killed, and may come back.
-        return Place(directory=found[0], tokens=_tokens(settings, found[0]))
+        return Target(directory=found[0], tokens=_tokens(settings, found[0]))
     _tokens(settings, *settings.directories)
     raise errors.UnavailableError(
         f"cannot reach the control plane: no `forenotice serve` uses the data directory {settings.data} just now; "
@@ -50,7 +50,7 @@ def find(settings: OperatorSettings) -> Place:
     )
 
 
-def _address(settings: OperatorSettings, url: str) -> Place:
+def _address(settings: OperatorSettings, url: str) -> Target:
     encrypted = url.startswith("https:")
     if not settings.token and not (encrypted and _is_here(url)):
         advice = "leave --control-url out, so that the socket in the data directory is used, or give --token"
@@ -62,7 +62,7 @@ def _address(settings: OperatorSettings, url: str) -> Place:
             f"the token would reach {url} unencrypted: give an address that begins with https://, or "
             "--control-without-tls if something else encrypts it"
         )
-    return Place(url=url, tokens=_tokens(settings, *settings.directories))
+    return Target(url=url, tokens=_tokens(settings, *settings.directories))
 
 
 def _tokens(settings: OperatorSettings, *directories: Path) -> list[str]:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forenotice.cli import times, toml
+from forenotice.cli import times
+from forenotice.cli.fleet import dumps
 from forenotice.cli.output import Output, cell
 from forenotice.core import errors
 
@@ -78,13 +79,13 @@ def has_tables_in_lists(value: Any, *, in_list: bool = False) -> bool:
 def test_toml_reads_back_as_it_was(document: dict[str, Any]) -> None:
     if has_tables_in_lists(document):
         with pytest.raises(TypeError, match="has no place in a fleet file"):
-            toml.dumps(document)
+            dumps(document)
     else:
-        assert tomllib.loads(toml.dumps(document)) == document
+        assert tomllib.loads(dumps(document)) == document
 
 
 def test_toml_leaves_out_what_is_nothing() -> None:
-    assert toml.dumps({"vms": {"a": {"group": None, "load": 0.5}}}) == "[vms.a]\nload = 0.5\n"
+    assert dumps({"vms": {"a": {"group": None, "load": 0.5}}}) == "[vms.a]\nload = 0.5\n"
 
 
 def test_cells() -> None:

@@ -12,7 +12,7 @@ from tests.cli.conftest import Run
 from tests.control.running import running
 
 from forenotice import datadirectory
-from forenotice.cli import offline, times
+from forenotice.cli import server, times
 from forenotice.core import errors
 
 
@@ -157,9 +157,9 @@ def test_migrate_says_when_it_cannot(run: Run, tmp_path: Path) -> None:
 
 def test_missing_server_packages_are_named() -> None:
     advice = r"fastapi is not installed: pip install 'forenotice\[server\]'"
-    with pytest.raises(errors.RefusedError, match=advice), offline.server_packages():
+    with pytest.raises(errors.RefusedError, match=advice), server.server_packages():
         raise ModuleNotFoundError("No module named 'fastapi'", name="fastapi")
-    with pytest.raises(ModuleNotFoundError), offline.server_packages():
+    with pytest.raises(ModuleNotFoundError), server.server_packages():
         raise ModuleNotFoundError("No module named 'forenotice.gone'", name="forenotice.gone")
 
 

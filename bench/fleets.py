@@ -4,13 +4,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from forenotice.clock import SystemClock
 from forenotice.core.documents import Document
 from forenotice.core.fleet import Listening, Policy, ScopeKind
 from forenotice.core.membership import VmSpec
 from forenotice.core.reconciliation import FleetSpec, GroupSpec, HostSpec
 from forenotice.core.timing import Timing
 from forenotice.publication import Publication
+from forenotice.runtime import Runtime
 from forenotice.service import fleet
 from forenotice.service.calls import SYSTEM
 from forenotice.service.context import Service
@@ -46,7 +46,7 @@ def service(data: Path) -> Iterator[Service]:
     data.mkdir(exist_ok=True)
     store = open_store(f"sqlite:///{database(data)}", migrate=True)
     try:
-        yield Service(store=store, clock=SystemClock(), timing=Timing(), publisher=Nobody(), allows_loopback=True)
+        yield Service(store=store, runtime=Runtime(), timing=Timing(), publisher=Nobody(), allows_loopback=True)
     finally:
         store.close()
 

@@ -18,7 +18,7 @@ from forenotice.core.draft import Draft, World
 from forenotice.core.operations import Event, EventType, Kind, Operation, Source, Status
 from forenotice.core.selectors import of_scopes
 from forenotice.core.timing import Timing
-from forenotice.service.context import new_id
+from forenotice.runtime import new_id
 from forenotice.store.database import Store
 from forenotice.store.journal import JournalFilter
 from forenotice.store.opener import open_store

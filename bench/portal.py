@@ -16,9 +16,10 @@ from bench.servers import Server
 from forenotice.core.draft import Draft, World
 from forenotice.core.operations import Event, Kind, Operation, Status
 from forenotice.core.timing import Timing
+from forenotice.runtime import new_id
 from forenotice.service import maintenance, queries, tokens
 from forenotice.service.calls import SYSTEM
-from forenotice.service.context import Service, new_id
+from forenotice.service.context import Service
 
 ANSWER_MS = 150.0
 TURNS = 50

@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from pathlib import Path
 from ssl import SSLContext
@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Literal
 import structlog
 
 from forenotice import controlsocket, datadirectory, demo, garbage, logs, secretfiles
-from forenotice.clock import SystemClock
 from forenotice.control import tls as control_tls
+from forenotice.control.metrics import Metrics
 from forenotice.core import errors
 from forenotice.core.operations import UserLimits
-from forenotice.core.timing import Timing
+from forenotice.core.timing import Retries, Timing
 from forenotice.drivers import registry
-from forenotice.drivers.call_queue import CallTerms, Driver
+from forenotice.drivers.call_queue import DriverChoice
 from forenotice.failures import Failures
 from forenotice.metadata.endpoint import Counters
 from forenotice.metadata.options import Options, Proxy
@@ -31,7 +31,8 @@ from forenotice.metadata.published import LoopPublisher, PublishedFleet
 from forenotice.metadata.server import MetadataServer, new_event_loop
 from forenotice.outgoing import Outgoing, Place
 from forenotice.portal.pages.sign_in import SignInLink
-from forenotice.service import clocks, gates, results, tokens, upkeep
+from forenotice.runtime import Runtime
+from forenotice.service import clocks, gates, tokens, upkeep
 from forenotice.service.context import Service
 from forenotice.service.follower import Follower
 from forenotice.service.guests import Guests
@@ -71,33 +72,46 @@ def run(settings: Settings) -> int:
     garbage.ease()
     options = _options(settings)
     tls = _tls(settings)
-    clock = SystemClock()
-    driver = registry.open_driver(settings.driver, settings.speed, clock)
+    runtime = Runtime()
+    drivers = registry.open_drivers(settings.driver, settings.speed, runtime)
     with ExitStack() as held:
         held.enter_context(datadirectory.held(settings.directory, settings.database_file))
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             died = held.enter_context(watching_for_deaths(lambda: os.kill(os.getpid(), signal.SIGTERM)))
-            runner.run(_serve(settings, options, tls, clock, *driver))
+            runner.run(_serve(settings, options, tls, runtime, *drivers))
         log.info("Stopped", action="serve.stopped")
     return 1 if died else 0
 
 
 async def _serve(
-    settings: Settings, options: Options, tls: SSLContext | None, clock: SystemClock, driver: Driver, terms: CallTerms
+    settings: Settings,
+    options: Options,
+    tls: SSLContext | None,
+    runtime: Runtime,
+    drivers: Sequence[DriverChoice],
+    retries: Retries,
 ) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(name, _stop, stopping)
     published = PublishedFleet()
-    timing = Timing(speed=settings.speed, retries=terms.retries)
+    timing = Timing(speed=settings.speed, retries=retries)
     own: list[Place] = []
     """Our listeners, once they are bound: subscriptions and gates must not reach them."""
+    metrics = Metrics(
+        events=lambda: _live_events(service),
+        guests=lambda: _guest_counts(metadata.counters),
+        threads=lambda: service.heartbeats.seconds_since(),
+        behind=lambda: runtime.clock.behind,
+    )
     service = Service(
         store=UnreachedStore(),
-        clock=clock,
+        runtime=runtime,
         timing=timing,
         publisher=LoopPublisher(published, loop),
+        telemetry=metrics,
+        drivers=drivers,
         outgoing=Outgoing(private=settings.allow_private_targets, own=own),
         gates=gates.Gates(
             {gate.name: gate.command for gate in settings.gate},
@@ -108,7 +122,6 @@ async def _serve(
         versions=options.versions,
         token_file=settings.token_file,
     )
-    service.awaits_results = terms.awaits_results
     async with AsyncExitStack() as workers, _answering() as shells:
         workers.callback(lambda: service.store.close())
         published.loaded = False
@@ -130,7 +143,7 @@ async def _serve(
         shells.append(metadata)
         once = _once(settings)
         workers.callback((settings.directory / controlsocket.NAME).unlink, missing_ok=True)
-        control = await _start_control(settings, service, metadata, published, tls, once)
+        control = await _start_control(settings, service, metadata, published, tls, once, metrics)
         shells.append(control)
         own += _places(metadata, Address(host=settings.control.host, port=control.port))
         guests_at = [str(place) for place in metadata.bound]
@@ -141,14 +154,12 @@ async def _serve(
             return
         position = reaching.result()
         service.give_grace()
-        if terms.awaits_results:
-            terms.letterbox.key = await asyncio.to_thread(results.key, service)
         # The control plane has loaded what it needs.
         from forenotice.delivery.worker import Worker
 
         outgoing = Outgoing(private=settings.allow_private_targets, own=own)
         threads: tuple[TickLoop | RolloutLoop | Follower | Worker, ...] = (
-            TickLoop(service, driver, terms),
+            TickLoop(service),
             RolloutLoop(service),
             Follower(service, position),
             Worker(service, outgoing),
@@ -308,27 +319,16 @@ async def _start_control(
     published: PublishedFleet,
     tls: SSLContext | None,
     once: SignInLink | None,
+    metrics: Metrics,
 ) -> "ControlServer":
     # Late and in a thread, so that guests are answered while FastAPI is loaded.
     await asyncio.to_thread(importlib.import_module, "forenotice.portal.app")
     from forenotice.control import app, requests
     from forenotice.control.limits import Throttle
-    from forenotice.control.metrics import Metrics
     from forenotice.control.server import ControlServer
     from forenotice.control.tail import Tail
     from forenotice.portal import app as portal
 
-    def live_events() -> Mapping[tuple[str, str], int]:
-        with service.store.read() as reader:
-            return reader.events.counts_by_type()
-
-    metrics = Metrics(
-        events=live_events,
-        guests=lambda: _asked(metadata.counters),
-        threads=service.heartbeats.seconds_since,
-        behind=lambda: service.clock.behind,
-    )
-    service.telemetry = metrics
     tail, at = Tail(service), settings.control
     guests_at = _guests_at(settings, metadata)
     api = app.create(service, metrics, tail, token_rate=settings.token_rate)
@@ -372,7 +372,12 @@ def _places(metadata: MetadataServer, control: Address) -> list[Place]:
     ]
 
 
-def _asked(counters: Counters) -> dict[str, int]:
+def _live_events(service: Service) -> Mapping[tuple[str, str], int]:
+    with service.store.read() as reader:
+        return reader.events.counts_by_type()
+
+
+def _guest_counts(counters: Counters) -> dict[str, int]:
     return {
         "polls": counters.polls_2xx + counters.polls_3xx,
         "polls_unchanged": counters.polls_3xx,

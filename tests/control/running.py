@@ -15,12 +15,12 @@ from tests.sqlite import new_sqlite
 
 from forenotice import controlsocket
 from forenotice.cli.server import Nobody
-from forenotice.clock import SystemClock
 from forenotice.control import app
 from forenotice.control.metrics import Metrics
 from forenotice.control.server import ControlServer
 from forenotice.control.tail import HEARTBEAT_SECONDS, Tail
 from forenotice.core.timing import Timing
+from forenotice.runtime import Runtime
 from forenotice.service import calls, tokens
 from forenotice.service.context import Service
 from forenotice.store.opener import open_store
@@ -109,7 +109,7 @@ def running(
 
     metrics = Metrics(events=live, guests=lambda: counts)
     service = Service(
-        store=store, clock=SystemClock(), timing=Timing(), publisher=Nobody(), telemetry=metrics, allows_loopback=True
+        store=store, runtime=Runtime(), timing=Timing(), publisher=Nobody(), telemetry=metrics, allows_loopback=True
     )
     token = tokens.create(service, calls.SYSTEM, name="admin")["token"]
     tail = Tail(service, heartbeat=heartbeat)

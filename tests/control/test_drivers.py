@@ -3,22 +3,21 @@
 from tests.control.running import Control
 
 from forenotice.control import documented
-from forenotice.drivers import letterbox
 from forenotice.service import results, tick
 
 
 def test_the_token_of_a_call_tells_the_result_of_that_call_and_nothing_else(fleet: Control) -> None:
     [operation] = fleet.post("/v1/operations", {"kind": "hardware-failure", "names": ["host-a"]})["operations"]
-    fleet.service.awaits_results = True
-    (task,) = tick.tick(fleet.service)
+    fleet.service.calls.awaits_results = True
+    (task,) = tick.tick(fleet.service).tasks
     key = results.key(fleet.service)
     path = f"/v1/operations/{operation['id']}/result"
     result = {"attempt": 1, "done": list(task.vms), "failures": {}}
-    mine = letterbox.token(key, (operation["id"], 1))
-    for wrong in (letterbox.token("guessed", (operation["id"], 1)), f"{mine}0", letterbox.PREFIX, "fnc_a.x.b"):
+    mine = results.token(key, operation["id"], 1)
+    for wrong in (results.token("guessed", operation["id"], 1), f"{mine}0", results.PREFIX, "fnc_a.x.b"):
         assert fleet.ask("POST", path, result, token=wrong).status == 401
     for other in ((operation["id"], 2), ("another", 1)):
-        assert fleet.ask("POST", path, result, token=letterbox.token(key, other)).status == 403
+        assert fleet.ask("POST", path, result, token=results.token(key, *other)).status == 403
     for method, elsewhere in (("GET", f"/v1/operations/{operation['id']}"), ("GET", "/v1/vms"), ("GET", "/v1/tokens")):
         assert fleet.ask(method, elsewhere, token=mine).status == 403
     assert fleet.ask("POST", path, result, token=mine).status == 200
@@ -31,9 +30,9 @@ def test_a_result_is_taken_once_and_refused_with_the_state(fleet: Control) -> No
     path = f"/v1/operations/{operation['id']}/result"
     result = {"attempt": 1, "done": operation["vms"], "failures": {}}
     refused = fleet.ask("POST", path, result)
-    assert (refused.status, refused.message) == (409, "nobody waits for results here: only a webhook driver does")
-    fleet.service.awaits_results = True
-    (task,) = tick.tick(fleet.service)
+    assert (refused.status, refused.json["error"]["facts"]["status"]) == (409, "Started")
+    fleet.service.calls.awaits_results = True
+    (task,) = tick.tick(fleet.service).tasks
     result["done"] = list(task.vms)
     documented.Operation.model_validate(fleet.post(path, result))
     fleet.post(path, result)

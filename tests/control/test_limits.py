@@ -77,7 +77,7 @@ def test_a_token_has_a_rate_and_others_have_theirs(tmp_path: Path) -> None:
 
 
 def test_nothing_is_done_for_a_client_that_has_gone_away(control: Control) -> None:
-    line = control.service._line
+    line = control.service.store.writer
     names = [f"host-{number}" for number in range(limits.AT_WORK + 2)]
     assert control.get("/v1/hosts")["items"] == []
     with ExitStack() as open_, line.turn():

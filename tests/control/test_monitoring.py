@@ -47,7 +47,7 @@ def test_a_thread_that_is_stuck_makes_it_unready_and_is_named(control: Control) 
         released.wait(60)
         return timedelta(milliseconds=5)
 
-    loop = Loop("tick", look, threading.Event(), control.service.heartbeats)
+    loop = Loop("tick", look, threading.Event(), control.service.heartbeats, control.service.runtime)
     loop.start()
     try:
         assert entered.wait(60)

@@ -22,7 +22,6 @@ from schemathesis.specs.openapi import checks
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from forenotice.cli.server import Nobody
-from forenotice.clock import SystemClock
 from forenotice.control import app, documented, documented_rollouts, examples, models, responses
 from forenotice.control.metrics import Metrics
 from forenotice.control.routes import history
@@ -31,6 +30,7 @@ from forenotice.core.operations import Kind
 from forenotice.core.rollouts import Options, Request
 from forenotice.core.timing import Timing
 from forenotice.delivery import subscriptions
+from forenotice.runtime import Runtime
 from forenotice.service import calls, fleet, fleetfile, maintenance, rollouts, tokens
 from forenotice.service.context import Service
 from forenotice.store.opener import open_store
@@ -80,7 +80,7 @@ def _service(path: Path) -> Service:
     store = open_store(f"sqlite:///{path}", migrate=not path.exists())
     metrics = Metrics(events=dict, guests=dict)
     return Service(
-        store=store, clock=SystemClock(), timing=Timing(), publisher=Nobody(), telemetry=metrics, allows_loopback=True
+        store=store, runtime=Runtime(), timing=Timing(), publisher=Nobody(), telemetry=metrics, allows_loopback=True
     )
 
 

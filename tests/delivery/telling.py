@@ -9,13 +9,13 @@ from typing import Any
 from tests.delivery.receiving import DEADLINE, Receiver
 
 from forenotice.cli.server import Nobody
-from forenotice.clock import SystemClock
 from forenotice.core.roles import EVERYTHING
 from forenotice.core.timing import Timing
 from forenotice.delivery import subscriptions
 from forenotice.delivery.cycle import Pauses
 from forenotice.delivery.worker import Worker
 from forenotice.outgoing import EVERYWHERE, Network, Outgoing
+from forenotice.runtime import Runtime
 from forenotice.service.calls import SYSTEM
 from forenotice.service.context import Service, UnitOfWork
 from forenotice.store.database import Store
@@ -27,7 +27,7 @@ class Teller:
     def __init__(self, store: Store, *, private: Sequence[Network] = EVERYWHERE) -> None:
         self.service = Service(
             store=store,
-            clock=SystemClock(),
+            runtime=Runtime(),
             timing=Timing(),
             publisher=Nobody(),
             outgoing=Outgoing(private=private),

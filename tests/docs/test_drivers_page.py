@@ -20,9 +20,9 @@ from forenotice.clock import SystemClock
 from forenotice.core.driver_calls import Finished, Task
 from forenotice.core.operations import Kind
 from forenotice.drivers import file, webhook
-from forenotice.drivers.letterbox import Letterbox
 from forenotice.drivers.webhook import WebhookDriver
 from forenotice.outgoing import EVERYWHERE, Outgoing
+from forenotice.runtime import Runtime
 
 PAGE = ROOT / "docs" / "drivers.md"
 SECRET = "a secret of sixteen or more"
@@ -155,8 +155,8 @@ def test_the_page_names_every_kind_every_placeholder_and_every_variable() -> Non
 
 def test_the_body_is_what_is_sent() -> None:
     (shown,) = of("json")
-    assert json.loads(shown).keys() == webhook.document(TASK, "").keys()
-    sent = msgspec.to_builtins(webhook.document(TASK, ""))
+    assert json.loads(shown).keys() == webhook.document(TASK).keys()
+    sent = msgspec.to_builtins(webhook.document(TASK))
     assert json.loads(shown)["vms"][0].keys() == sent["vms"][0].keys()
 
 
@@ -187,7 +187,7 @@ def test_the_receiver_takes_what_is_signed_and_nothing_else(tmp_path: Path) -> N
     with receiving(tmp_path) as url:
         for secret, taken in ((SECRET, True), ("another one of that length", False)):
             receiver = webhook.Receiver(url=url, secret=secret, completion_seconds=5)
-            driver = WebhookDriver(receiver, Outgoing(private=EVERYWHERE, seconds=5), Letterbox(), clock.outside)
+            driver = WebhookDriver(receiver, Outgoing(private=EVERYWHERE, seconds=5), Runtime(clock=clock))
             for _ in range(2):
                 outcome = driver.carry_out(TASK, clock.now())
                 assert isinstance(outcome, Finished)

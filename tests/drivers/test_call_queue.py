@@ -12,6 +12,7 @@ from forenotice.clock import SystemClock
 from forenotice.core.driver_calls import Finished, NotYet, Outcome, Task
 from forenotice.core.operations import Kind
 from forenotice.drivers.call_queue import CallQueue, CallTerms
+from forenotice.runtime import Runtime
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 
@@ -30,7 +31,7 @@ class Outside:
         self.most: Counter[str] = Counter()
         self.most_in_all = 0
         self.begun: list[str] = []
-        self.answers: list[tuple[Task, Outcome]] = []
+        self._answers: list[tuple[Task, Outcome]] = []
         self.outcome: Callable[[Task], Outcome] = lambda task: Finished(done=task.vms, failures={})
         self._lock = threading.Lock()
         if open_at_first:
@@ -47,11 +48,19 @@ class Outside:
             self.inside[task.host] -= 1
         return self.outcome(task)
 
+    def stop(self) -> None: ...
+
+    @property
+    def answers(self) -> list[tuple[Task, Outcome]]:
+        self._answers += self.queue.finished()
+        return self._answers
+
     def let_out(self, vm: str) -> None:
         self._doors[vm].set()
 
-    def line(self, **terms: object) -> CallQueue:
-        return CallQueue(self, CallTerms(**terms), SystemClock(), lambda *answer: self.answers.append(answer))  # type: ignore[arg-type]
+    def start(self, **terms: object) -> CallQueue:
+        self.queue = CallQueue(self, CallTerms(**terms), Runtime(), lambda: None)  # type: ignore[arg-type]
+        return self.queue
 
 
 EACH = frozenset({Kind.HOST_UPDATE})
@@ -59,11 +68,11 @@ EACH = frozenset({Kind.HOST_UPDATE})
 
 def test_never_more_than_allowed_in_all_and_for_each_host() -> None:
     outside = Outside()
-    standing = outside.line(at_once=4, at_once_per_host=2, each_vm=EACH)
+    queue = outside.start(at_once=4, at_once_per_host=2, each_vm=EACH)
     hosts = "abcdef"
     for host in hosts:
-        standing.enter(task(f"first-{host}", host, *(f"{host}{number}" for number in range(5))))
-        standing.enter(task(f"second-{host}", host, *(f"{host}{number}" for number in range(5, 9))))
+        queue.enter(task(f"first-{host}", host, *(f"{host}{number}" for number in range(5))))
+        queue.enter(task(f"second-{host}", host, *(f"{host}{number}" for number in range(5, 9))))
     until(lambda: outside.inside.total() == 4)
     outside.open.set()
     until(lambda: len(outside.answers) == 2 * len(hosts))
@@ -77,10 +86,10 @@ def test_never_more_than_allowed_in_all_and_for_each_host() -> None:
 
 def test_in_order_of_start_but_for_hosts_that_are_full() -> None:
     outside = Outside()
-    standing = outside.line(at_once=2, at_once_per_host=1, each_vm=EACH)
-    standing.enter(task("1", "a", "a1", "a2"))
-    standing.enter(task("2", "b", "b1"))
-    standing.enter(task("3", "c", "c1"))
+    queue = outside.start(at_once=2, at_once_per_host=1, each_vm=EACH)
+    queue.enter(task("1", "a", "a1", "a2"))
+    queue.enter(task("2", "b", "b1"))
+    queue.enter(task("3", "c", "c1"))
     for out, inside in (("", {"a1", "b1"}), ("b1", {"c1"}), ("a1", {"a2"})):
         known = set(outside.begun) if out else set()
         outside.let_out(out)
@@ -93,7 +102,7 @@ def test_an_operation_is_one_call_where_the_terms_say_so() -> None:
     outside = Outside(open_at_first=True)
     calls: list[tuple[str, ...]] = []
     outside.outcome = lambda task: calls.append(task.vms) or Finished(done=task.vms, failures={})  # type: ignore[func-returns-value]
-    outside.line().enter(task("1", "a", "x", "y"))
+    outside.start().enter(task("1", "a", "x", "y"))
     until(lambda: outside.answers)
     assert calls == [("x", "y")]
 
@@ -108,7 +117,7 @@ def test_parts_are_put_together() -> None:
         return Finished(done=task.vms, failures={}, calls=({"vms": [name]},))
 
     outside.outcome = outcome
-    outside.line(each_vm=EACH, at_once=1).enter(task("1", "a", "good", "bad"))
+    outside.start(each_vm=EACH, at_once=1).enter(task("1", "a", "good", "bad"))
     until(lambda: outside.answers)
     assert outside.answers[0][1] == Finished(
         done=("good",), failures={"bad": "no"}, calls=({"vms": ["good"]}, {"vms": ["bad"]})
@@ -120,7 +129,7 @@ def test_what_is_not_yet_over_is_asked_for_again_without_what_is_done() -> None:
     outside.outcome = lambda task: (
         NotYet(again_at=START) if task.vms == ("slow",) else Finished(done=task.vms, failures={})
     )
-    outside.line(each_vm=EACH).enter(task("1", "a", "quick", "slow"))
+    outside.start(each_vm=EACH).enter(task("1", "a", "quick", "slow"))
     until(lambda: outside.answers)
     assert outside.answers[0][1] == NotYet(again_at=START, done=("quick",))
 
@@ -133,7 +142,7 @@ def test_an_exception_is_a_failure_of_those_it_was_about() -> None:
 
     outside.outcome = outcome
     with structlog.testing.capture_logs() as logs:
-        outside.line().enter(task("1", "a", "x"))
+        outside.start().enter(task("1", "a", "x"))
         until(lambda: outside.answers)
     assert outside.answers[0][1] == Finished(failures={"x": "RuntimeError: no such machine"})
     assert [entry["action"] for entry in logs] == ["driver.failed"]
@@ -141,38 +150,38 @@ def test_an_exception_is_a_failure_of_those_it_was_about() -> None:
 
 def test_when_it_stops_what_is_done_is_answered_and_the_rest_is_for_later() -> None:
     outside = Outside()
-    standing = outside.line(each_vm=EACH, at_once=1)
-    standing.enter(task("1", "a", "done", "stuck", "waiting"))
-    standing.enter(task("2", "a", "never"))
+    queue = outside.start(each_vm=EACH, at_once=1)
+    queue.enter(task("1", "a", "done", "stuck", "waiting"))
+    queue.enter(task("2", "a", "never"))
     until(lambda: outside.begun == ["done"])
     outside.let_out("done")
     until(lambda: outside.begun == ["done", "stuck"])
-    standing.stop(seconds=0.1)
+    queue.stop(seconds=0.1)
     answers = {asked.operation: outcome for asked, outcome in outside.answers}
     assert {key: outcome.done for key, outcome in answers.items()} == {"1": ("done",), "2": ()}
     assert all(isinstance(outcome, NotYet) for outcome in answers.values())
     # Who comes late is no longer heard, and nobody new is asked.
     outside.open.set()
     until(lambda: not outside.inside.total())
-    standing.enter(task("3", "a", "x"))
+    queue.enter(task("3", "a", "x"))
     assert len(outside.answers) == 2
     assert outside.begun == ["done", "stuck"]
 
 
 def test_it_is_known_who_stands_in_line_and_when_a_try_is_over_at_the_latest() -> None:
     outside = Outside()
-    line = outside.line(at_once=2, each_vm=EACH, longest=timedelta(minutes=5))
+    queue = outside.start(at_once=2, each_vm=EACH, longest=timedelta(minutes=5))
     begun = SystemClock().now()
-    line.enter(task("1", "a", "a1"))
-    line.enter(task("2", "b", "b1", "b2"))
-    first, second = line.standing("1"), line.standing("2")
+    queue.enter(task("1", "a", "a1"))
+    queue.enter(task("2", "b", "b1", "b2"))
+    first, second = queue.pending("1"), queue.pending("2")
     assert first is not None
     assert second is not None
     assert (first.waiting, first.under_way) == (0, 2)
     assert first.until is not None
     assert timedelta(0) <= first.until - begun - timedelta(minutes=5) < timedelta(seconds=5)
     assert (second.waiting, second.until) == (1, None)
-    assert line.standing("3") is None
+    assert queue.pending("3") is None
     outside.open.set()
     until(lambda: len(outside.answers) == 2)
-    assert line.standing("1") is None
+    assert queue.pending("1") is None

@@ -31,13 +31,13 @@ MOVE = Task(
 )
 
 
-def driver(*run: str, each: str = "vm", seconds: float = 10, stopping: threading.Event | None = None) -> CommandDriver:
+def driver(*run: str, each: str = "vm", seconds: float = 10) -> CommandDriver:
     config = file.Command(
         actions=file.Actions(default=("/bin/true",), live_migration=file.Action(run=run, each=each)),
         passed=("PASSED",),
         time_limit=Span(seconds=seconds),
     )
-    return CommandDriver(config, stopping or threading.Event(), grace=0.2)
+    return CommandDriver(config, time.monotonic, grace=0.2)
 
 
 def sh(text: str, task: Task = MOVE, **how: object) -> Outcome:
@@ -122,16 +122,16 @@ def test_when_its_time_is_up_all_that_it_started_is_killed(tmp_path: Path) -> No
 
 
 def test_when_the_service_ends_it_is_asked_to_end_and_is_for_later(tmp_path: Path) -> None:
-    stopping, begun = threading.Event(), tmp_path / "begun"
+    begun = tmp_path / "begun"
+    made = driver("/bin/sh", "-c", f"touch {begun}; exec sleep 60", seconds=60)
 
     def stop() -> None:
         until(begun.exists)
-        stopping.set()
+        made.stop()
 
     threading.Thread(target=stop, daemon=True).start()
     before = time.monotonic()
-    outcome = sh(f"touch {begun}; exec sleep 60", stopping=stopping, seconds=60)
-    assert outcome == NotYet(again_at=START)
+    assert made.carry_out(MOVE, START) == NotYet(again_at=START)
     assert time.monotonic() - before < 30
 
 

@@ -5,19 +5,25 @@ from pathlib import Path
 
 import pytest
 
-from forenotice.clock import SystemClock
 from forenotice.core.operations import Kind
 from forenotice.core.timing import Retries
 from forenotice.drivers import file, registry
+from forenotice.drivers.call_queue import CallTerms, Driver
 from forenotice.drivers.command import CommandDriver
 from forenotice.drivers.simulated import SimulatedDriver
 from forenotice.drivers.webhook import WebhookDriver
+from forenotice.runtime import Runtime
 
 COMMAND = """
 driver = "command"
 [actions]
 default = ["/bin/true", "{kind}", "{vm}"]
 """
+
+
+def open_one(path: Path | None, speed: float) -> tuple[Driver, CallTerms, Retries]:
+    (choice,), retries = registry.open_drivers(path, speed, Runtime())
+    return choice.driver, choice.terms, retries
 
 
 def written(folder: Path, text: str) -> Path:
@@ -41,9 +47,9 @@ default = ["/bin/echo", "{kind}", "{vm}", "{{as it is}}"]
 live-migration = ["/bin/echo", "--from={host}", "{vm_id}", "{target}"]
 host-reboot = { run = ["/bin/echo", "{host}", "{operation}", "{attempt}"], each = "host" }
 """
-    driver, terms = registry.open_driver(written(tmp_path, text), 600, SystemClock())
+    driver, terms, retries = open_one(written(tmp_path, text), 600)
     assert isinstance(driver, CommandDriver)
-    assert terms.retries == Retries(tries=5, first_pause=timedelta(seconds=10))
+    assert retries == Retries(tries=5, first_pause=timedelta(seconds=10))
     assert (terms.at_once, terms.at_once_per_host, terms.awaits_results) == (20, 1, False)
     assert terms.longest == timedelta(minutes=2, seconds=5)
     assert terms.each_vm == set(Kind) - {Kind.HOST_REBOOT}
@@ -54,16 +60,16 @@ def test_a_webhook(tmp_path: Path) -> None:
     secret.write_text("a secret of sixteen or more\n")
     secret.chmod(0o600)
     text = f'driver = "webhook"\nurl = "http://127.0.0.1:1/act"\nsecret_file = "{secret}"\n'
-    driver, terms = registry.open_driver(written(tmp_path, text), 1, SystemClock())
+    driver, terms, _ = open_one(written(tmp_path, text), 1)
     assert isinstance(driver, WebhookDriver)
     assert (terms.awaits_results, terms.each_vm) == (True, frozenset())
     assert terms.longest == timedelta(hours=1, minutes=2)
 
 
 def test_without_a_file_it_is_simulated() -> None:
-    driver, terms = registry.open_driver(None, 60, SystemClock())
+    driver, terms, retries = open_one(None, 60)
     assert isinstance(driver, SimulatedDriver)
-    assert (terms.retries, terms.at_once_per_host) == (Retries(), None)
+    assert (retries, terms.at_once_per_host) == (Retries(), None)
 
 
 WEBHOOK = 'driver = "webhook"\nurl = "https://127.0.0.1/"\nsecret_file = "FOLDER/secret"\n'
@@ -116,7 +122,7 @@ WEBHOOK = 'driver = "webhook"\nurl = "https://127.0.0.1/"\nsecret_file = "FOLDER
 def test_a_mistake_is_named_with_what_would_be_right(tmp_path: Path, text: str, said: str) -> None:
     path = written(tmp_path, text.replace("FOLDER", str(tmp_path)))
     with pytest.raises(file.DriverFileError) as found:
-        registry.open_driver(path, 1, SystemClock())
+        open_one(path, 1)
     assert said.replace("FOLDER", str(tmp_path)) in found.value.message
     assert str(path) in found.value.message
 
@@ -137,7 +143,7 @@ def test_files_that_the_file_names_are_read_at_the_start(tmp_path: Path, content
     (tmp_path / "secret").write_bytes(content)
     (tmp_path / "secret").chmod(0o600)
     with pytest.raises(file.DriverFileError, match=said):
-        registry.open_driver(written(tmp_path, WEBHOOK.replace("FOLDER", str(tmp_path)) + ca), 1, SystemClock())
+        open_one(written(tmp_path, WEBHOOK.replace("FOLDER", str(tmp_path)) + ca), 1)
 
 
 def test_a_secret_that_others_can_read_is_refused(tmp_path: Path) -> None:
@@ -145,16 +151,16 @@ def test_a_secret_that_others_can_read_is_refused(tmp_path: Path) -> None:
     secret.write_text("long enough for anybody")
     secret.chmod(0o644)
     with pytest.raises(file.DriverFileError, match=r"secret_file: .*/secret can be read by other users \(mode 0644\)"):
-        registry.open_driver(written(tmp_path, WEBHOOK.replace("FOLDER", str(tmp_path))), 1, SystemClock())
+        open_one(written(tmp_path, WEBHOOK.replace("FOLDER", str(tmp_path))), 1)
 
 
 def test_nobody_else_says_what_is_run(tmp_path: Path) -> None:
     given = written(tmp_path, WEBHOOK.replace("FOLDER", str(tmp_path)))
     given.chmod(0o666)
     with pytest.raises(file.DriverFileError, match=r"driver.toml can be changed by other users \(mode 0666\)"):
-        registry.open_driver(given, 1, SystemClock())
+        open_one(given, 1)
 
 
 def test_there_must_be_a_file(tmp_path: Path) -> None:
     with pytest.raises(file.DriverFileError, match=r"driver.toml cannot be read: no such file"):
-        registry.open_driver(tmp_path / "driver.toml", 1, SystemClock())
+        open_one(tmp_path / "driver.toml", 1)

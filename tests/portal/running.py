@@ -24,6 +24,7 @@ from forenotice.control.tail import HEARTBEAT_SECONDS, Tail
 from forenotice.core.timing import Timing
 from forenotice.portal import app
 from forenotice.portal.pages.sign_in import SignInLink
+from forenotice.runtime import Runtime
 from forenotice.service import calls, tokens
 from forenotice.service.context import Service
 from forenotice.store.opener import open_store
@@ -154,7 +155,7 @@ def running(
     store = open_store(f"sqlite:///{new_sqlite(directory)}", migrate=False)
     service = Service(
         store=store,
-        clock=clock or SystemClock(),
+        runtime=Runtime(clock=clock or SystemClock()),
         timing=timing or Timing(),
         publisher=Nobody(),
         telemetry=None,

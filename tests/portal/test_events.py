@@ -164,7 +164,7 @@ def test_its_life_to_the_end(tmp_path: Path) -> None:
         Guests(portal.service).approve([Approval(vm="web-0", scope="group:web", event_ids=(event,))])
         assert "It is approved, and waits" in visitor.get(f"/events/{event}").text
         clock.advance(seconds=10)
-        [task] = tick(portal.service)
+        [task] = tick(portal.service).tasks
         page = visitor.get(f"/events/{event}")
         assert "It is happening now" in page.text
         assert _life(page) == ["Announced", "Approved", "Started", "Done"]
@@ -188,7 +188,7 @@ def test_a_failure_says_what_failed(tmp_path: Path) -> None:
     with running(tmp_path, clock=clock, timing=timing) as portal:
         event = event_of(portal)
         maintenance.approve(portal.service, calls.SYSTEM, event)
-        [task] = tick(portal.service)
+        [task] = tick(portal.service).tasks
         clock.advance(minutes=1)
         failed = Finished(failures={"web-0": "no <answer>"})
         tick(portal.service, [Report(operation=task.operation, attempt=task.attempt, outcome=failed)])

@@ -175,7 +175,7 @@ def test_nothing_is_done_for_a_browser_that_has_gone_away(portal: Portal) -> Non
     token = re.search(r'name="form_token" value="([^"]*)"', visitor.get("/").html)
     assert token
     cookies = "; ".join(f"{name}={value}" for name, value in visitor.cookies.items())
-    line = portal.service._line
+    line = portal.service.store.writer
     with ExitStack() as open_, line.turn():
         connections = [
             open_.enter_context(socket.create_connection(("127.0.0.1", portal.port), timeout=DEADLINE))

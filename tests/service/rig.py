@@ -11,9 +11,10 @@ from forenotice.core.driver_calls import Task
 from forenotice.core.lifecycle import Approval
 from forenotice.core.operations import Kind
 from forenotice.core.timing import Timing
-from forenotice.drivers.call_queue import Driver
+from forenotice.drivers.call_queue import CallTerms, Driver, DriverChoice
 from forenotice.drivers.simulated import SimulatedDriver
 from forenotice.publication import Publication
+from forenotice.runtime import Runtime
 from forenotice.service import history, maintenance, queries, tick, upkeep
 from forenotice.service.calls import Call
 from forenotice.service.context import Service
@@ -78,15 +79,29 @@ class Published:
 
 
 class Rig:
-    def __init__(self, store: Store, *, driver: Driver | None = None, speed: float = 1, clock: Any = None) -> None:
-        self.clock = clock or ManualClock()
+    def __init__(
+        self,
+        store: Store,
+        *,
+        driver: Driver | None = None,
+        terms: CallTerms | None = None,
+        speed: float = 1,
+        clock: Any = None,
+        runtime: Runtime | None = None,
+    ) -> None:
+        self.clock: Any = clock or (runtime.clock if runtime else ManualClock())
         self.published = Published()
         timing = Timing(speed=speed)
+        self.driver = driver or SimulatedDriver(timing)
         self.service = Service(
-            store=store, clock=self.clock, timing=timing, publisher=self.published, allows_loopback=True
+            store=store,
+            runtime=runtime or Runtime(clock=self.clock),
+            timing=timing,
+            publisher=self.published,
+            drivers=[DriverChoice(driver=self.driver, terms=terms or CallTerms())],
+            allows_loopback=True,
         )
         self.guests = Guests(self.service)
-        self.driver = driver or SimulatedDriver(timing)
         self.asked: list[Task] = []
 
     def settle_demo(self) -> "Rig":
@@ -102,7 +117,7 @@ class Rig:
 
     def tick(self) -> None:
         """Until nothing is due any more."""
-        tasks = tick.tick(self.service)
+        tasks = tick.tick(self.service).tasks
         while tasks:
             self.asked += tasks
             reports = [
@@ -113,7 +128,7 @@ class Rig:
                 )
                 for task in tasks
             ]
-            tasks = tick.tick(self.service, reports)
+            tasks = tick.tick(self.service, reports).tasks
 
     def run(self, seconds: float, step: float = 1) -> None:
         passed = 0.0

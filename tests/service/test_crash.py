@@ -10,9 +10,10 @@ from typing import cast
 import pytest
 from tests.service.rig import OPERATOR, START, ManualClock, Rig
 
+from forenotice import runtime
 from forenotice.core import errors
 from forenotice.core.operations import Kind
-from forenotice.service import calls, clocks, context, fleet, maintenance, queries, tick, upkeep, views
+from forenotice.service import calls, clocks, fleet, maintenance, queries, tick, upkeep, views
 from forenotice.service.follower import Follower
 from forenotice.store.database import Store
 from forenotice.store.opener import open_store
@@ -22,11 +23,11 @@ from forenotice.store.transaction import Transaction
 def test_what_had_started_goes_on_under_the_same_id(store: Store) -> None:
     rig = Rig(store).settle_demo()
     (operation,) = rig.schedule(Kind.HARDWARE_FAILURE, "host-a")
-    (task,) = tick.tick(rig.service)
+    (task,) = tick.tick(rig.service).tasks
     again = Rig(store, clock=rig.clock)
-    assert tick.tick(again.service) == []
+    assert not tick.tick(again.service).tasks
     upkeep.resume(again.service, alone=True)
-    (repeated,) = tick.tick(again.service)
+    (repeated,) = tick.tick(again.service).tasks
     assert (repeated.operation, repeated.attempt) == (task.operation, task.attempt) == (operation["id"], 1)
 
 
@@ -38,16 +39,16 @@ def test_a_claim_of_a_dead_process_lapses(store: Store) -> None:
     rig.clock.advance(seconds=10)
     tick.renew_claims(rig.service, [queries.operations(rig.service)["items"][0]["id"]])
     rig.clock.advance(seconds=10)
-    assert tick.tick(other.service) == []
+    assert not tick.tick(other.service).tasks
     rig.clock.advance(seconds=10)
-    assert len(tick.tick(other.service)) == 1
+    assert len(tick.tick(other.service).tasks) == 1
 
 
 def test_an_answer_that_comes_too_late_changes_nothing(store: Store) -> None:
     rig = Rig(store).settle_demo()
     rig.schedule(Kind.RESTART, "web-0")
     maintenance.approve(rig.service, OPERATOR, queries.events(rig.service)["items"][0]["id"])
-    (task,) = tick.tick(rig.service)
+    (task,) = tick.tick(rig.service).tasks
     rig.schedule(Kind.HARDWARE_FAILURE, "host-a")
     rig.clock.advance(seconds=20)
     outcome = rig.driver.carry_out(task, rig.clock.now())
@@ -130,7 +131,7 @@ def test_what_gives_no_notice_may_be_slow(store: Store) -> None:
 
 
 def test_ids_are_random_uuids() -> None:
-    made = {context.new_id() for _ in range(1000)}
+    made = {runtime.new_id() for _ in range(1000)}
     assert len(made) == 1000
     assert {(str(parsed), parsed.version, parsed.variant) for parsed in map(uuid.UUID, made)} == {
         (text, 4, uuid.RFC_4122) for text in made
@@ -220,11 +221,11 @@ def test_started_is_seen_for_two_seconds_also_after_a_slow_commit(store: Store) 
 def test_a_clock_that_jumps_takes_no_claim_away(store: Store) -> None:
     rig = Rig(store).settle_demo()
     rig.schedule(Kind.HARDWARE_FAILURE, "host-a")
-    (task,) = tick.tick(rig.service)
+    (task,) = tick.tick(rig.service).tasks
     rig.clock.advance(seconds=20)
-    assert tick.tick(rig.service, under_way=[task.operation]) == []
+    assert not tick.tick(rig.service, under_way=[task.operation]).tasks
     tick.give_up_claims(rig.service)
-    assert len(tick.tick(Rig(store, clock=rig.clock).service)) == 1
+    assert len(tick.tick(Rig(store, clock=rig.clock).service).tasks) == 1
 
 
 def test_two_processes_share_the_work_and_see_each_others_changes(postgres_url: str) -> None:

@@ -182,6 +182,8 @@ class Failing:
         failed = {self.vm: "out of order"} if self.vm in task.vms and task.attempt < self.until else {}
         return Finished(done=tuple(vm for vm in task.vms if vm not in failed), failures=failed)
 
+    def stop(self) -> None: ...
+
 
 def test_a_driver_that_fails_is_asked_again(store: Store) -> None:
     rig = Rig(store, driver=Failing("pool_0", until=3)).settle_demo()
@@ -215,6 +217,8 @@ class Asking:
         if len(self.calls) < 4:
             return NotYet(again_at=now + timedelta(seconds=5))
         return Finished(done=task.vms, failures={})
+
+    def stop(self) -> None: ...
 
 
 def test_a_driver_may_say_not_yet(store: Store) -> None:

@@ -8,7 +8,8 @@ import pytest
 from tests.service.rig import OPERATOR, START, Rig
 
 from forenotice.core import errors, journal
-from forenotice.service import history, sessions, tokens, upkeep, views, writer
+from forenotice.service import history, sessions, tokens, upkeep, views
+from forenotice.store import writer
 
 HERE = "127.0.0.7"
 
@@ -185,7 +186,7 @@ def test_whoever_only_reads_waits_for_no_writer(rig: Rig) -> None:
     secret, _ = sessions.begin(rig.service, made["token"], HERE)
     rig.clock.advance(minutes=30)
     begun = monotonic()
-    with rig.service._line.turn():
+    with rig.service.store.writer.turn():
         tokens.authenticate(rig.service, made["token"])
         sessions.resume(rig.service, secret, used=True)
     assert monotonic() - begun < writer.PATIENCE_SECONDS / 2

@@ -15,11 +15,9 @@ from forenotice.clock import SystemClock
 from forenotice.core import errors
 from forenotice.core.driver_calls import Finished, NotYet, Outcome, Task
 from forenotice.core.operations import Kind
-from forenotice.core.timing import Timing
 from forenotice.drivers.call_queue import CallTerms
-from forenotice.drivers.letterbox import Letterbox
-from forenotice.drivers.simulated import SimulatedDriver
 from forenotice.heartbeats import Heartbeats
+from forenotice.runtime import Runtime
 from forenotice.service import history, maintenance, queries, results, tick
 from forenotice.service.loops import Loop
 from forenotice.service.tick import TickLoop
@@ -42,7 +40,7 @@ def is_over(rig: Rig) -> bool:
 
 def test_it_starts_drives_and_ends(store: Store) -> None:
     rig = Rig(store, speed=1000, clock=SystemClock()).settle_demo()
-    ticker = TickLoop(rig.service, SimulatedDriver(Timing(speed=1000)))
+    ticker = TickLoop(rig.service)
     ticker.start()
     try:
         rig.schedule(Kind.RESTART, "web-0")
@@ -64,10 +62,12 @@ class Broken:
             raise RuntimeError("no such machine")
         return Finished(done=task.vms, failures={})
 
+    def stop(self) -> None: ...
+
 
 def test_a_driver_that_raises_is_a_try_that_failed(store: Store) -> None:
-    rig = Rig(store, clock=SystemClock()).settle_demo()
-    ticker = TickLoop(rig.service, Broken())
+    rig = Rig(store, clock=SystemClock(), driver=Broken()).settle_demo()
+    ticker = TickLoop(rig.service)
     with structlog.testing.capture_logs() as logs:
         ticker.start()
         try:
@@ -98,7 +98,7 @@ def test_it_outlives_every_error(store: Store, kind: Kind) -> None:
     rig = Rig(store, speed=1000, clock=SystemClock()).settle_demo()
     rig.schedule(kind, "host-a")
     rig.service.store = cast(Store, Flaky(store))
-    ticker = TickLoop(rig.service, rig.driver)
+    ticker = TickLoop(rig.service)
     with structlog.testing.capture_logs() as logs:
         ticker.start()
         try:
@@ -118,7 +118,7 @@ def test_an_error_that_goes_on_is_logged_on_change_and_on_doubling() -> None:
         over.set()
         return timedelta(0)
 
-    loop = Loop("look", look, wake, Heartbeats())
+    loop = Loop("look", look, wake, Heartbeats(), Runtime())
     with structlog.testing.capture_logs() as logs:
         loop.start()
         assert over.wait(60)
@@ -133,26 +133,25 @@ def test_an_error_that_goes_on_is_logged_on_change_and_on_doubling() -> None:
 
 
 class Accepting:
-    """Accepts whatever it is asked for, and waits to be told."""
+    """Accepts whatever it is asked for."""
 
-    def __init__(self, letterbox: Letterbox) -> None:
-        self._letterbox = letterbox
+    def __init__(self) -> None:
         self.asked: list[Task] = []
 
     def carry_out(self, task: Task, now: datetime) -> Outcome:
         self.asked.append(task)
-        letter = self._letterbox.wait((task.operation, task.attempt), 3 * PATIENCE)
-        return NotYet(again_at=now) if letter is None else letter
+        return NotYet(again_at=now + timedelta(hours=1))
+
+    def stop(self) -> None: ...
 
 
 @contextmanager
 def accepting(store: Store) -> Iterator[tuple[Rig, Accepting]]:
     """One call at a time."""
-    rig = Rig(store, clock=SystemClock()).settle_demo()
-    rig.service.awaits_results = True
-    terms = CallTerms(at_once=1)
-    driver = Accepting(terms.letterbox)
-    ticker = TickLoop(rig.service, driver, terms, renew_every=timedelta(seconds=0.1))
+    driver = Accepting()
+    terms = CallTerms(at_once=1, awaits_results=True)
+    rig = Rig(store, clock=SystemClock(), driver=driver, terms=terms).settle_demo()
+    ticker = TickLoop(rig.service, renew_every=timedelta(seconds=0.1))
     ticker.start()
     try:
         yield rig, driver
@@ -160,7 +159,7 @@ def accepting(store: Store) -> Iterator[tuple[Rig, Accepting]]:
         ticker.stop()
 
 
-def test_what_is_told_from_outside_reaches_the_one_who_waits(sqlite_store: Store) -> None:
+def test_an_accepted_call_keeps_its_place_until_its_result_comes_by_callback(sqlite_store: Store) -> None:
     with accepting(sqlite_store) as (rig, driver):
         (operation,) = rig.schedule(Kind.HARDWARE_FAILURE, "host-a")
         wait_for(lambda: len(driver.asked) == 1)
@@ -169,9 +168,10 @@ def test_what_is_told_from_outside_reaches_the_one_who_waits(sqlite_store: Store
         wait_for(lambda: waits in queries.explain_operation(rig.service, other["id"])["sentence"])
         assert waits in queries.explain_event(rig.service, other["events"][0]["id"])["sentence"]
         (task,) = driver.asked
-        results.answer(rig.service, OPERATOR, task.operation, attempt=1, done=task.vms)
+        results.record(rig.service, OPERATOR, task.operation, attempt=1, done=task.vms)
         wait_for(lambda: rig.actions(action="driver.finished") == ["driver.finished"])
         assert queries.operation(rig.service, operation["id"])["failures"] == {}
+        wait_for(lambda: [each.operation for each in driver.asked] == [operation["id"], other["id"]])
 
 
 def test_nobody_waits_for_what_is_over(sqlite_store: Store) -> None:
@@ -190,6 +190,6 @@ def test_what_was_under_way_when_it_stopped_is_asked_for_again(sqlite_store: Sto
         rig.schedule(Kind.HARDWARE_FAILURE, "host-a")
         wait_for(lambda: len(driver.asked) == 1)
     again = Rig(sqlite_store, clock=rig.clock)
-    (task,) = tick.tick(again.service)
+    (task,) = tick.tick(again.service).tasks
     assert task == driver.asked[0]
     assert rig.actions(action="driver.") == []

@@ -41,6 +41,8 @@ class Burning:
     def carry_out(self, task: Task, now: datetime) -> Outcome:
         return Finished(failures=dict.fromkeys(task.vms, "pool_0 on host-z is burning"))
 
+    def stop(self) -> None: ...
+
 
 def everything(rig: Rig, seen: Selector | None) -> dict[str, View]:
     """All that can be asked, by question."""

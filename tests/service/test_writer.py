@@ -11,9 +11,9 @@ from tests.service.rig import OPERATOR, Rig
 
 from forenotice.core import errors, roles
 from forenotice.core.operations import Kind
-from forenotice.service import writer
 from forenotice.service.context import UnitOfWork
-from forenotice.service.writer import GUESTS, OWN, WriteRequest, WriterQueue
+from forenotice.store import writer
+from forenotice.store.writer import GUESTS, OWN, WriteRequest, WriterQueue
 
 PATIENCE = 60
 TENANT = replace(OPERATOR, actor="tenant:ada", access=roles.access("tenant", "web"))
@@ -115,7 +115,7 @@ def test_nothing_is_done_for_whoever_has_gone_away(rig: Rig, key: str | None) ->
 def test_an_approval_overtakes_the_commands_that_wait(rig: Rig) -> None:
     [operation] = rig.schedule(Kind.RESTART, "web-0")
     event = operation["events"][0]["id"]
-    line = rig.service._line
+    line = rig.service.store.writer
     with ThreadPoolExecutor(2) as pool:
         with line.turn(OWN):
             command = pool.submit(rig.schedule, Kind.RESTART, "db")

@@ -79,11 +79,11 @@ def _service(flags: Mapping[str, object]) -> "Iterator[Service]":
 
 
 def _on(store: "Store") -> "Service":
-    from forenotice.clock import SystemClock
     from forenotice.core.timing import Timing
+    from forenotice.runtime import Runtime
     from forenotice.service.context import Service
 
-    return Service(store=store, clock=SystemClock(), timing=Timing(), publisher=Nobody())
+    return Service(store=store, runtime=Runtime(), timing=Timing(), publisher=Nobody())
 
 
 def create_token(flags: Mapping[str, object], body: Mapping[str, Any], reason: str) -> dict[str, Any]:

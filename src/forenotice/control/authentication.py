@@ -14,7 +14,6 @@ from forenotice.control.refusals import Refusals
 from forenotice.control.routing import PREFIX, need_of
 from forenotice.core import errors
 from forenotice.core.roles import Need
-from forenotice.drivers import letterbox
 from forenotice.service import results, tokens
 from forenotice.service.context import Service
 from forenotice.service.tokens import Caller
@@ -58,7 +57,7 @@ class Gate:
             await self._go_on(watch, caller, scope, receive, send)
 
     def _known(self, bearer: str, origin: str) -> Caller:
-        if bearer.startswith(letterbox.PREFIX):
+        if bearer.startswith(results.PREFIX):
             return results.authenticate(self._service, bearer)
         return tokens.authenticate(self._service, bearer, origin)
 

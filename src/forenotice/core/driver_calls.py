@@ -27,6 +27,8 @@ class Task:
     vm_ids: Mapping[str, str] = field(default_factory=dict)
     """By VM, as are the events by which its scope was told."""
     events: Mapping[str, str] = field(default_factory=dict)
+    result_token: str = field(default="", repr=False, compare=False)
+    """Lets its bearer report the result of this call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

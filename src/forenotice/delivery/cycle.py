@@ -12,7 +12,7 @@ from forenotice.core.draft import World
 from forenotice.core.journal import Entry, SubscriptionState
 from forenotice.delivery.messages import Wanted, lane
 from forenotice.service.calls import SYSTEM
-from forenotice.service.context import Service, UnitOfWork, new_id
+from forenotice.service.context import Service, UnitOfWork
 from forenotice.store.subscriptions import Delivery, Subscription
 from forenotice.store.transaction import Reader
 
@@ -236,7 +236,7 @@ def _carry_out(unit: UnitOfWork, plan: _Plan) -> list[Attempt]:
     claimed = replace(
         before,
         position=plan.entries[-1][0] if plan.entries else before.position,
-        claimed_by=before.claimed_by if mine else f"{unit.service.process}/{new_id()}",
+        claimed_by=before.claimed_by if mine else f"{unit.service.process}/{unit.service.runtime.new_id()}",
         claimed_until=unit.now + CLAIM,
     )
     wanted = Wanted(before)

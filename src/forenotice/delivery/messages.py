@@ -1,7 +1,6 @@
 """An entry of the journal as a CloudEvent, signed."""
 
 import re
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -39,7 +38,7 @@ def source(service: Service) -> str:
         known, epoch = reader.meta.get(INSTALLATION), reader.meta.epoch()
 
     def settle(unit: UnitOfWork) -> str:
-        made = unit.transaction.meta.get(INSTALLATION) or str(uuid.uuid4())
+        made = unit.transaction.meta.get(INSTALLATION) or service.runtime.new_id()
         unit.transaction.meta.put(INSTALLATION, made)
         return made
 

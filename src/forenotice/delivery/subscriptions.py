@@ -14,7 +14,7 @@ from forenotice.delivery import messages
 from forenotice.outgoing import OutgoingError, place, status_told
 from forenotice.service import views
 from forenotice.service.calls import Call, View, command, recalled
-from forenotice.service.context import Service, UnitOfWork, new_id
+from forenotice.service.context import Service, UnitOfWork
 from forenotice.store.subscriptions import Delivery, Subscription, SubscriptionFilter
 from forenotice.store.transaction import Reader
 
@@ -56,7 +56,7 @@ def create(
             )
         newest = _newest(unit.transaction)
         made = Subscription(
-            id=new_id(),
+            id=service.runtime.new_id(),
             name=name,
             secret=kept,
             status=SubscriptionState.ACTIVE,
@@ -136,7 +136,7 @@ def test(service: Service, call: Call, wanted: str) -> View:
         found = _named(reader, wanted)
     if known is not None:
         return known
-    event = messages.test(messages.source(service), found.name, now, new_id())
+    event = messages.test(messages.source(service), found.name, now, service.runtime.new_id())
     message = messages.signed(event, found.secret, service.clock.outside())
     try:
         reply = service.outgoing.tell(found.url, message.body, message.headers)

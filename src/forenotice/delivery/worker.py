@@ -1,10 +1,9 @@
 """The thread that delivers: it sleeps until there is something to tell, and hands requests to a few others."""
 
-import threading
 from collections import deque
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from time import monotonic
+from functools import partial
 
 import structlog
 from cloudevents.core.v1.event import CloudEvent
@@ -14,6 +13,7 @@ from forenotice.core.journal import Entry
 from forenotice.delivery import cycle, messages
 from forenotice.delivery.cycle import Attempt, Lane, Outcome, Pauses
 from forenotice.outgoing import Outgoing, OutgoingError, Reply, status_told
+from forenotice.runtime import Started
 from forenotice.service import views
 from forenotice.service.context import Service
 from forenotice.service.loops import Loop, time_until
@@ -21,7 +21,7 @@ from forenotice.store.transaction import Reader
 
 log = structlog.get_logger()
 
-BREATH = timedelta(milliseconds=10)
+PAUSE = timedelta(milliseconds=10)
 """Between two looks: of a thousand commits a second, not each is worth one."""
 STOP_SECONDS = 2.0
 """How long those are waited for in the end; a resolver that hangs cannot be told to stop."""
@@ -37,9 +37,9 @@ class Worker:
         self._pauses = pauses or Pauses()
         self._wake = service.follow_growth()
         self._outcomes: deque[Outcome] = deque()
-        self._under_way: dict[Lane, threading.Thread] = {}
+        self._under_way: dict[Lane, Started] = {}
         self._shares = cycle.Shares()
-        self._loop = Loop("delivery", self._once, self._wake, service.heartbeats, breath=BREATH)
+        self._loop = Loop("delivery", self.step, self._wake, service.heartbeats, service.runtime, pause=PAUSE)
 
     def start(self) -> None:
         self._loop.start()
@@ -48,6 +48,7 @@ class Worker:
         """At once: what is being sent is sent again after the next start, or by another process."""
         self._loop.stop()
         self._outgoing.close()
+        monotonic = self._service.runtime.monotonic
         deadline = monotonic() + STOP_SECONDS
         for sending in self._under_way.values():
             sending.join(max(0.0, deadline - monotonic()))
@@ -56,7 +57,7 @@ class Worker:
         except errors.ForenoticeError as error:
             log.warning("What receivers answered last could not be kept", action="delivery.unkept", error=str(error))
 
-    def _once(self) -> timedelta:
+    def step(self) -> timedelta:
         """One turn; gives how long there is nothing to do."""
         service = self._service
         began = service.clock.now()
@@ -86,10 +87,9 @@ class Worker:
             event = world.events.get(entry.event or "")
             view = views.event_of(world.operations[event.operation], event) if event else None
             message = messages.render(source, attempt.delivery.position, entry, view)
-            sending = threading.Thread(target=self._deliver, args=(attempt, message), name="deliverer", daemon=True)
-            self._under_way[attempt.lane] = sending
             self._shares.sent(attempt.subscription.id)
-            sending.start()
+            deliver = partial(self._deliver, attempt, message)
+            self._under_way[attempt.lane] = self._service.runtime.start_thread(deliver, "delivery-request")
 
     def _deliver(self, attempt: Attempt, event: CloudEvent) -> None:
         try:

@@ -1,19 +1,17 @@
-"""Calls to the driver stand in line: in order of start, so many at once in all and for each host."""
+"""The queues of driver calls, one for each driver: in order of start, with limits in all and for each host."""
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
 import structlog
 
-from forenotice.clock import Clock
 from forenotice.core.driver_calls import Finished, NotYet, Outcome, PendingCalls, Task
 from forenotice.core.operations import Kind
-from forenotice.core.timing import Retries
-from forenotice.drivers.letterbox import Letterbox
+from forenotice.runtime import Runtime
 
 log = structlog.get_logger()
 
@@ -21,33 +19,36 @@ LONGEST_OUTPUT = 64 * 1024
 """Characters, of all calls for one task."""
 
 STOP_SECONDS = 10.0
-"""For what is under way when the service ends; whatever takes longer is asked for again after the next start."""
+"""For calls under way when the service ends; one that takes longer is made again after the next start."""
 
 
 class Driver(Protocol):
     def carry_out(self, task: Task, now: datetime) -> Outcome:
-        """Do what the task says to its VMs, or say when to ask again.
+        """Do what the task says to its VMs, or say when to call again.
 
-        May block; runs in a thread of its own, in its turn, for one VM or for all of an operation (see CallTerms).
-        After a crash, or when it answered NotYet, it is asked again with the same operation id and attempt, so it
+        May block; runs in a thread of its own, for one VM or for all of an operation (see `CallTerms.each_vm`).
+        After a crash, or when it returned NotYet, it is called again with the same operation id and attempt, so it
         looks first whether the thing has happened. A VM that could not be served is a failure with a reason; an
-        exception fails all of them. What failed is asked for again, with a higher attempt, as long as tries are left.
+        exception fails all of them. What failed is tried again, with a higher attempt, as long as tries are left.
         """
+
+    def stop(self) -> None:
+        """The service ends: end what can be ended; what is not finished returns NotYet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallTerms:
+    """How a driver is to be called."""
+
     at_once: int = 8
-    """Calls under way, over all operations of this process."""
+    """Calls under way in this process."""
     at_once_per_host: int | None = None
     each_vm: frozenset[Kind] = frozenset()
     """Kinds of which each VM is a call of its own; of the others, each operation."""
     longest: timedelta | None = None
     """That one call can take; None: it is not known."""
-    retries: Retries = field(default_factory=Retries)
     awaits_results: bool = False
-    """Whether the outside may tell by itself what became of a task."""
-    letterbox: Letterbox = field(default_factory=Letterbox)
+    """Whether NotYet means that the call was accepted: it keeps its place until its result is known."""
 
 
 @dataclass(eq=False, slots=True)
@@ -60,10 +61,6 @@ class _Order:
     until: datetime | None = None
     """When the calls that have begun are over at the latest."""
 
-    @property
-    def complete(self) -> bool:
-        return len(self.outcomes) == self.parts
-
 
 @dataclass(eq=False, slots=True)
 class _Call:
@@ -72,35 +69,64 @@ class _Call:
 
 
 class CallQueue:
-    def __init__(
-        self, driver: Driver, terms: CallTerms, clock: Clock, answered: Callable[[Task, Outcome], None]
-    ) -> None:
+    """The calls of one driver. What they come to is collected until `finished` takes it."""
+
+    def __init__(self, driver: Driver, terms: CallTerms, runtime: Runtime, wake: Callable[[], None]) -> None:
+        """`wake` is called when there is something new for whoever works the queue."""
         self._driver = driver
         self._terms = terms
-        self._clock = clock
-        self._answered = answered
+        self._runtime = runtime
+        self._wake = wake
         self._changed = threading.Condition()
-        self._orders: dict[_Order, None] = {}
+        self._orders: dict[str, _Order] = {}
+        """By operation."""
         self._waiting: dict[_Call, None] = {}
+        self._accepted: dict[_Call, datetime] = {}
+        """Calls that the driver has accepted, and when to call again."""
         self._under_way: Counter[str] = Counter()
-        """Calls by host."""
+        """Calls by host, the accepted ones included."""
+        self._finished: list[tuple[Task, Outcome]] = []
         self._stopped = False
 
     def enter(self, task: Task) -> None:
-        """It is answered once, when all its parts are."""
+        """It is finished once, when all its parts are."""
         each = task.kind in self._terms.each_vm
         parts = [replace(task, vms=(name,)) for name in task.vms] if each else [task]
         order = _Order(task, len(parts))
         with self._changed:
-            self._orders[order] = None
+            self._orders[task.operation] = order
             self._waiting |= {_Call(order, part): None for part in parts}
             self._call_next()
 
-    def standing(self, operation: str) -> PendingCalls | None:
+    def drop(self, operation: str) -> None:
+        """Its result is known, or no longer ours to tell: a call that is being made is not listened to."""
+        with self._changed:
+            order = self._orders.pop(operation, None)
+            for call in [call for call in self._waiting if call.order is order]:
+                del self._waiting[call]
+            for call in [call for call in self._accepted if call.order is order]:
+                del self._accepted[call]
+                self._under_way[call.part.host] -= 1
+            self._call_next()
+
+    def call_again(self, now: datetime) -> datetime | None:
+        """Make the calls again whose time has come; gives when the next one is due."""
+        with self._changed:
+            for call in [call for call, at in self._accepted.items() if at <= now]:
+                del self._accepted[call]
+                self._start(call)
+            return min(self._accepted.values(), default=None)
+
+    def finished(self) -> list[tuple[Task, Outcome]]:
+        with self._changed:
+            taken, self._finished = self._finished, []
+            return taken
+
+    def pending(self, operation: str) -> PendingCalls | None:
         """None: it is not here."""
         terms = self._terms
         with self._changed:
-            order = next((order for order in self._orders if order.task.operation == operation), None)
+            order = self._orders.get(operation)
             if order is None:
                 return None
             waiting = sum(call.order is order for call in self._waiting)
@@ -113,58 +139,103 @@ class CallQueue:
             )
 
     def stop(self, seconds: float = STOP_SECONDS) -> None:
-        """What waits is dropped, what is under way is told; of what is not complete then, what is done is answered."""
+        """Drops what waits and stops the driver; of an order that is not complete then, the done part is finished."""
         with self._changed:
             self._stopped = True
             self._waiting.clear()
-        self._terms.letterbox.close()
+            for call in self._accepted:
+                self._under_way[call.part.host] -= 1
+            self._accepted.clear()
+        self._driver.stop()
         with self._changed:
             self._changed.wait_for(lambda: not self._under_way.total(), seconds)
-            left, self._orders = self._orders, {}
-        for order in left:
-            unfinished = NotYet(again_at=self._clock.now())
-            self._answered(order.task, _together([*order.outcomes, unfinished]))
+            for order in self._orders.values():
+                unfinished = NotYet(again_at=self._runtime.clock.now())
+                self._finished.append((order.task, _together([*order.outcomes, unfinished])))
+            self._orders.clear()
 
     def _call_next(self) -> None:
         while not self._stopped and self._under_way.total() < self._terms.at_once:
             call = next((call for call in self._waiting if self._has_room(call.part.host)), None)
             if call is None:
                 return
-            threading.Thread(target=self._make, args=(call,), name="driver", daemon=True).start()
+            self._start(call)
             del self._waiting[call]
             self._under_way[call.part.host] += 1
             if self._terms.longest is not None:
-                call.order.until = self._clock.now() + self._terms.longest
+                call.order.until = self._runtime.clock.now() + self._terms.longest
 
     def _has_room(self, host: str) -> bool:
         most = self._terms.at_once_per_host
         return most is None or self._under_way[host] < most
 
+    def _start(self, call: _Call) -> None:
+        self._runtime.start_thread(lambda: self._make(call), "driver")
+
     def _make(self, call: _Call) -> None:
         order, task = call.order, call.part
         try:
-            outcome = self._driver.carry_out(task, self._clock.now())
+            outcome = self._driver.carry_out(task, self._runtime.clock.now())
         except Exception as error:
             log.exception("The driver failed", action="driver.failed", operation=task.operation)
             outcome = Finished(failures={vm: f"{type(error).__name__}: {error}" for vm in task.vms})
         with self._changed:
-            self._under_way[task.host] -= 1
-            order.outcomes.append(outcome)
-            # Unless it was answered when we stopped.
-            complete = order.complete and order in self._orders
-            if complete:
-                del self._orders[order]
-                self._answered(order.task, _together(order.outcomes))
-            self._call_next()
+            wanted = self._orders.get(task.operation) is order
+            if isinstance(outcome, NotYet) and self._terms.awaits_results and wanted and not self._stopped:
+                self._accepted[call] = outcome.again_at
+            else:
+                self._under_way[task.host] -= 1
+                order.outcomes.append(outcome)
+                if wanted and len(order.outcomes) == order.parts:
+                    del self._orders[task.operation]
+                    self._finished.append((order.task, _together(order.outcomes)))
+                self._call_next()
             self._changed.notify_all()
+        self._wake()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverChoice:
+    driver: Driver
+    terms: CallTerms = CallTerms()
+
+
+class CallQueues:
+    """The queues of all drivers of the service."""
+
+    def __init__(self, choices: Sequence[DriverChoice], runtime: Runtime, wake: Callable[[], None]) -> None:
+        self._queues = [CallQueue(each.driver, each.terms, runtime, wake) for each in choices]
+        self.awaits_results = any(each.terms.awaits_results for each in choices)
+        """Whether results may come by callback."""
+
+    def enter(self, task: Task) -> None:
+        self._queues[0].enter(task)
+
+    def drop(self, operation: str) -> None:
+        for queue in self._queues:
+            queue.drop(operation)
+
+    def call_again(self, now: datetime) -> datetime | None:
+        found = [queue.call_again(now) for queue in self._queues]
+        return min((moment for moment in found if moment is not None), default=None)
+
+    def finished(self) -> list[tuple[Task, Outcome]]:
+        return [each for queue in self._queues for each in queue.finished()]
+
+    def pending(self, operation: str) -> PendingCalls | None:
+        return next((found for queue in self._queues if (found := queue.pending(operation))), None)
+
+    def stop(self) -> None:
+        for queue in self._queues:
+            queue.stop()
 
 
 def _together(outcomes: list[Outcome]) -> Outcome:
-    """What failed while something else goes on is asked for again with it: it does not count as a try."""
+    """What failed while something else goes on is tried again with it: it does not count as a try."""
     done = tuple(name for outcome in outcomes for name in outcome.done)
-    open_ones = [outcome.again_at for outcome in outcomes if isinstance(outcome, NotYet)]
-    if open_ones:
-        return NotYet(again_at=min(open_ones), done=done)
+    unfinished = [outcome.again_at for outcome in outcomes if isinstance(outcome, NotYet)]
+    if unfinished:
+        return NotYet(again_at=min(unfinished), done=done)
     finished = [outcome for outcome in outcomes if isinstance(outcome, Finished)]
     return Finished(
         done=done,

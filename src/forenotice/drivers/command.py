@@ -1,8 +1,7 @@
 """A driver that runs a program for each VM, or for each operation."""
 
 import threading
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from forenotice.core import errors
@@ -16,15 +15,16 @@ LONGEST_REASON = 300
 
 
 class CommandDriver:
-    def __init__(self, config: file.Command, stopping: threading.Event, *, grace: float = process.GRACE) -> None:
+    def __init__(self, config: file.Command, monotonic: Callable[[], float], *, grace: float = process.GRACE) -> None:
         self._config = config
-        self._stopping = stopping
+        self._monotonic = monotonic
+        self._stopping = threading.Event()
         self._grace = grace
         for kind in Kind:
             self._require_program(kind)
 
     def carry_out(self, task: Task, now: datetime) -> Outcome:
-        begun = time.monotonic()
+        begun = self._monotonic()
         try:
             ended = process.execute(
                 self._program(task),
@@ -40,13 +40,16 @@ class CommandDriver:
         call = {
             "vms": list(task.vms),
             "exit_code": ended.code,
-            "seconds": round(time.monotonic() - begun, 1),
+            "seconds": round(self._monotonic() - begun, 1),
             "output": ended.output,
         }
         if ended.ok:
             return Finished(done=task.vms, failures={}, calls=(call,))
         last_words = f": {process.last_words(ended.output, LONGEST_REASON)}" if ended.output else ""
         return Finished(failures=dict.fromkeys(task.vms, ended.how + last_words), calls=(call,))
+
+    def stop(self) -> None:
+        self._stopping.set()
 
     def _program(self, task: Task) -> process.Program:
         action = self._config.actions.of(task.kind)

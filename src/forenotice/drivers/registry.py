@@ -1,39 +1,38 @@
-"""From what the settings say to a driver, and the terms on which it is called."""
+"""Makes the drivers that a file describes, with the terms on which each is called."""
 
 import ssl
 from datetime import timedelta
 from pathlib import Path
 
 from forenotice import secretfiles
-from forenotice.clock import Clock
 from forenotice.core import errors
-from forenotice.core.timing import Timing
+from forenotice.core.timing import Retries, Timing
 from forenotice.drivers import file
-from forenotice.drivers.call_queue import CallTerms, Driver
+from forenotice.drivers.call_queue import CallTerms, Driver, DriverChoice
 from forenotice.drivers.command import CommandDriver
 from forenotice.drivers.simulated import SimulatedDriver
 from forenotice.drivers.webhook import Receiver, WebhookDriver
 from forenotice.outgoing import EVERYWHERE, Outgoing
 from forenotice.programs import process
+from forenotice.runtime import Runtime
 
 SHORTEST_SECRET = 16
 
 
-def open_driver(path: Path | None, speed: float, clock: Clock) -> tuple[Driver, CallTerms]:
+def open_drivers(path: Path | None, speed: float, runtime: Runtime) -> tuple[list[DriverChoice], Retries]:
     """None: the simulated one."""
     if path is None:
-        return SimulatedDriver(Timing(speed=speed)), CallTerms()
+        return [DriverChoice(driver=SimulatedDriver(Timing(speed=speed)))], Retries()
     config = file.load(path)
     terms = CallTerms(
         at_once=config.at_once,
         at_once_per_host=config.at_once_per_host,
         each_vm=config.each_vm,
         longest=_longest(config),
-        retries=config.retries,
         awaits_results=isinstance(config, file.Webhook),
     )
     try:
-        return _made(config, terms, clock), terms
+        return [DriverChoice(driver=_made(config, runtime), terms=terms)], config.retries
     except errors.RefusedError as error:
         raise file.DriverFileError(f"{path}: {error.message}") from None
 
@@ -45,10 +44,10 @@ def _longest(config: file.Command | file.Webhook) -> timedelta:
     return config.time_limit + config.completion_limit + config.time_limit
 
 
-def _made(config: file.Command | file.Webhook, terms: CallTerms, clock: Clock) -> Driver:
+def _made(config: file.Command | file.Webhook, runtime: Runtime) -> Driver:
     if isinstance(config, file.Command):
-        return CommandDriver(config, terms.letterbox.closed)
-    # Named by whoever runs the service, in a file of theirs: private addresses are what it is for.
+        return CommandDriver(config, runtime.monotonic)
+    # The administrator names the URL in this file: private addresses are what it is for.
     sender = Outgoing(private=EVERYWHERE, seconds=config.time_limit.total_seconds(), tls=_trust(config.ca_file))
     sender.require(config.url)
     receiver = Receiver(
@@ -56,7 +55,7 @@ def _made(config: file.Command | file.Webhook, terms: CallTerms, clock: Clock) -
         secret=_secret(Path(config.secret_file)),
         completion_seconds=config.completion_limit.total_seconds(),
     )
-    return WebhookDriver(receiver, sender, terms.letterbox, clock.outside)
+    return WebhookDriver(receiver, sender, runtime)
 
 
 def _secret(path: Path) -> str:

@@ -22,6 +22,8 @@ class SimulatedDriver:
         done_at = task.started_at + self._timing.shortened(_takes(task.kind))
         return NotYet(again_at=done_at) if now < done_at else Finished(done=task.vms, failures={})
 
+    def stop(self) -> None: ...
+
 
 def _takes(kind: Kind) -> timedelta:
     traits = kind.traits

@@ -1,10 +1,9 @@
-"""A driver that asks somebody else over HTTP, and waits until that is done."""
+"""A driver that calls a service over HTTP, which carries out the task at once or accepts it."""
 
 import hashlib
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TypeVar
 from urllib.parse import urljoin, urlsplit
 
@@ -13,10 +12,9 @@ import msgspec
 from forenotice import outgoing, signing
 from forenotice.core import errors
 from forenotice.core.driver_calls import Finished, NotYet, Outcome, Task
-from forenotice.drivers import letterbox
-from forenotice.drivers.letterbox import Letterbox
 from forenotice.outgoing import Outgoing, Reply
 from forenotice.programs import process
+from forenotice.runtime import Runtime
 
 LONGEST_REASON = 300
 KEPT = 2048
@@ -36,7 +34,7 @@ class Result(msgspec.Struct, frozen=True):
 
 class Accepted(msgspec.Struct, frozen=True):
     poll: str = ""
-    """Where to ask what became of it; empty: it will be told."""
+    """Where to ask for the result; empty: it comes by callback."""
     after_seconds: float = POLL_AFTER
 
 
@@ -53,116 +51,149 @@ class Receiver:
 
 
 class WebhookDriver:
-    def __init__(
-        self, receiver: Receiver, sender: Outgoing, letterbox: Letterbox, outside: Callable[[], datetime]
-    ) -> None:
-        """`outside` is what the rest of the world calls now: receivers go by it, while time here may be ahead."""
-        self._outside = outside
+    """Remembers which calls were accepted, so that it polls for them and ends them in time.
+
+    After a restart it knows none: the call is made again, under the same key.
+    """
+
+    def __init__(self, receiver: Receiver, sender: Outgoing, runtime: Runtime) -> None:
         self._receiver = receiver
         self._sender = sender
-        self._letterbox = letterbox
+        self._runtime = runtime
+        self._accepted: dict[str, _Call] = {}
+        self._stopping = False
 
     def carry_out(self, task: Task, now: datetime) -> Outcome:
-        token = letterbox.token(self._letterbox.key, (task.operation, task.attempt))
-        call = _Call(self._receiver, self._sender, task, token, self._outside)
+        key = idempotency_key(task)
+        call = self._accepted.pop(key, None) or _Call(self._receiver, self._sender, task, self._runtime)
         try:
-            reply = call.begin()
-            result = self._awaited(call, reply)
+            result = call.ask()
         except errors.ForenoticeError as error:
-            if self._letterbox.closed.is_set():
+            if self._stopping:
                 return NotYet(again_at=now)
             why = process.first_words(error.message, LONGEST_REASON)
             return Finished(failures=dict.fromkeys(task.vms, why), calls=(call.told,))
-        return NotYet(again_at=now) if result is None else _finished(task, result, call.told)
+        if result is not None:
+            return _finished(task, result, call.told)
+        self._forget_overdue()
+        self._accepted[key] = call
+        return NotYet(again_at=now + timedelta(seconds=call.pause))
 
-    def _awaited(self, call: "_Call", reply: Reply) -> Result | None:
-        """None: the service ends first."""
-        until = time.monotonic() + self._receiver.completion_seconds
-        accepted = Accepted()
-        while True:
-            if reply.status == 200:
-                return call.read(reply, Result)
-            if reply.status != 202:
-                raise _FailedError(call.answered(reply))
-            if reply.body.strip():
-                accepted = call.read(reply, Accepted)
-            reply = Reply(status=202, body=b"", headers={})
-            left = until - time.monotonic()
-            pause = min(max(accepted.after_seconds, SOONEST), LATEST) if accepted.poll else left
-            letter = self._letterbox.wait((call.task.operation, call.task.attempt), max(0.0, min(pause, left)))
-            if letter is not None:
-                return Result(done=letter.done, failures=dict(letter.failures))
-            if self._letterbox.closed.is_set():
-                return None
-            if left <= pause:
-                raise _FailedError(f"it was accepted, but not done within {self._receiver.completion_seconds:g} s")
-            reply = call.poll(accepted.poll) or reply
+    def stop(self) -> None:
+        self._stopping = True
+
+    def _forget_overdue(self) -> None:
+        """Accepted calls that are not asked for again: their result came by callback."""
+        for key, call in list(self._accepted.items()):
+            if call.overdue:
+                self._accepted.pop(key, None)
 
 
 class _Call:
     """All requests that one task needs."""
 
-    def __init__(
-        self, receiver: Receiver, sender: Outgoing, task: Task, token: str, outside: Callable[[], datetime]
-    ) -> None:
-        self.task = task
-        self._token = token
+    def __init__(self, receiver: Receiver, sender: Outgoing, task: Task, runtime: Runtime) -> None:
+        self._task = task
         self._receiver = receiver
         self._sender = sender
-        self._outside = outside
-        self._begun = time.monotonic()
+        self._runtime = runtime
+        self._begun = runtime.monotonic()
         self._last = Reply(status=0, body=b"", headers={})
+        self._accepted: Accepted | None = None
+        self._until = 0.0
 
     @property
     def told(self) -> Mapping[str, object]:
         """For the journal."""
         return {
-            "vms": list(self.task.vms),
+            "vms": list(self._task.vms),
             "status": self._last.status or None,
-            "seconds": round(time.monotonic() - self._begun, 1),
+            "seconds": round(self._runtime.monotonic() - self._begun, 1),
             "output": _plain(self._last.body),
         }
 
-    def begin(self) -> Reply:
-        body = msgspec.json.encode(document(self.task, self._token))
+    @property
+    def overdue(self) -> bool:
+        return self._accepted is not None and self._left <= 0
+
+    @property
+    def pause(self) -> float:
+        """Seconds until it is to be asked for again."""
+        assert self._accepted is not None
+        pause = min(max(self._accepted.after_seconds, SOONEST), LATEST) if self._accepted.poll else self._left
+        return max(0.0, min(pause, self._left))
+
+    def ask(self) -> Result | None:
+        """Post the task, or ask what became of it; None: it is accepted and not done yet."""
+        if self._accepted is None:
+            reply: Reply | None = self._post()
+        elif self._left <= 0:
+            raise _FailedError(f"it was accepted, but not done within {self._receiver.completion_seconds:g} s")
+        else:
+            reply = self._poll() if self._accepted.poll else None
+        if reply is None:
+            return None
+        if reply.status == 200:
+            return self._read(reply, Result)
+        if reply.status != 202:
+            raise _FailedError(self._answered(reply))
+        if self._accepted is None:
+            self._accepted = Accepted()
+            self._until = self._runtime.monotonic() + self._receiver.completion_seconds
+        if reply.body.strip():
+            self._accepted = self._read(reply, Accepted)
+            if self._accepted.poll and _origin(self._url_to_poll) != _origin(self._receiver.url):
+                raise _FailedError("the URL to poll is on another server than the driver's URL")
+        return None
+
+    @property
+    def _left(self) -> float:
+        return self._until - self._runtime.monotonic()
+
+    @property
+    def _url_to_poll(self) -> str:
+        return urljoin(self._receiver.url, self._accepted.poll if self._accepted else "")
+
+    def _post(self) -> Reply:
+        body = msgspec.json.encode(document(self._task))
         headers = {"Content-Type": "application/json", **self._signature(body)}
         self._last = self._sender.post(self._receiver.url, body, headers)
         return self._last
 
-    def poll(self, given: str) -> Reply | None:
-        """None: not to be had just now, so it is asked for again."""
-        url = urljoin(self._receiver.url, given)
-        if _origin(url) != _origin(self._receiver.url):
-            raise _FailedError("the URL to poll leads to another place: it must be on the same server as the driver's")
+    def _poll(self) -> Reply | None:
+        """None: not available just now, so it is polled again."""
         try:
-            reply = self._sender.get(url, self._signature(b""))
+            reply = self._sender.get(self._url_to_poll, self._signature(b""))
         except outgoing.OutgoingError:
             return None
         self._last = reply
         return None if reply.status in (429, 500, 502, 503, 504) else reply
 
-    def read(self, reply: Reply, kind: type[T]) -> T:
+    def _read(self, reply: Reply, kind: type[T]) -> T:
         try:
             return msgspec.json.decode(reply.body, type=kind)
         except msgspec.MsgspecError as error:
-            why = f"which is not what a driver answers ({error})"
-            raise _FailedError(f"{self.answered(reply)}, {why}") from None
+            raise _FailedError(f"{self._answered(reply)}, which is not a driver's response ({error})") from None
 
-    def answered(self, reply: Reply) -> str:
+    def _answered(self, reply: Reply) -> str:
         said = f"{outgoing.place(self._receiver.url)} answered {reply.status}"
         last_words = process.last_words(_plain(reply.body), LONGEST_REASON // 2)
         return f"{said}: {last_words}" if last_words else said
 
     def _signature(self, body: bytes) -> dict[str, str]:
-        return signing.headers(self._receiver.secret, body, self._outside())
+        # Receivers go by the world's time, while time here may be ahead.
+        return signing.headers(self._receiver.secret, body, self._runtime.clock.outside())
 
 
-def document(task: Task, token: str) -> dict[str, object]:
+def idempotency_key(task: Task) -> str:
+    return hashlib.sha256(f"{task.operation} {task.attempt} {task.vms}".encode()).hexdigest()[:32]
+
+
+def document(task: Task) -> dict[str, object]:
     """All that a receiver goes by is in the body, because that is what is signed."""
-    key = hashlib.sha256(f"{task.operation} {task.attempt} {task.vms}".encode()).hexdigest()[:32]
     return {
-        "idempotency_key": key,
-        "result_token": token,
+        "idempotency_key": idempotency_key(task),
+        "result_token": task.result_token,
         "operation": task.operation,
         "kind": task.kind.value,
         "attempt": task.attempt,

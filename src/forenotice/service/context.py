@@ -1,32 +1,31 @@
 """The service as a whole: where it keeps things, what time it is, and one way to change anything."""
 
-import os
 import threading
-import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
 from forenotice import publication
-from forenotice.clock import CheckedClock
 from forenotice.core import errors, lifecycle
 from forenotice.core.draft import Changes, Draft, World
-from forenotice.core.driver_calls import PendingCalls
 from forenotice.core.journal import SYSTEM, Repeats
 from forenotice.core.operations import NO_LIMITS, Status, UserLimits
+from forenotice.core.selectors import Selector
 from forenotice.core.timing import Timing
+from forenotice.drivers.call_queue import CallQueues, DriverChoice
 from forenotice.failures import Failures
 from forenotice.heartbeats import Heartbeats
 from forenotice.outgoing import Outgoing
 from forenotice.publication import Publication, Publisher
-from forenotice.service import clocks
+from forenotice.runtime import Runtime
+from forenotice.service import clocks, visibility
 from forenotice.service.gates import Gates
-from forenotice.service.writer import OWN, Budget, WriteRequest, WriterQueue
 from forenotice.store.database import Store
 from forenotice.store.transaction import Reader, Transaction
+from forenotice.store.writer import OWN, Budget, WriteRequest
 from forenotice.wire.versions import AS_PUBLISHED, Version
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ class UnitOfWork:
             world,
             now=self.now,
             timing=self.service.timing,
-            new_id=new_id,
+            new_id=self.service.runtime.new_id,
             by=call.actor if call else SYSTEM,
             origin=call.origin if call else "",
             reason=call.reason if call else "",
@@ -122,26 +121,28 @@ class Service:
         self,
         *,
         store: Store,
-        clock: CheckedClock,
+        runtime: Runtime,
         timing: Timing,
         publisher: Publisher,
         telemetry: Telemetry | None = None,
         outgoing: Outgoing | None = None,
         gates: Gates | None = None,
+        drivers: Sequence[DriverChoice] = (),
         allows_loopback: bool = False,
         limits: UserLimits = NO_LIMITS,
         versions: Mapping[str, Version] = AS_PUBLISHED,
         token_file: Path | None = None,
     ) -> None:
         self.store = store
-        self.clock = clock
+        self.runtime = runtime
+        self.clock = runtime.clock
         self.timing = timing
         self.publisher = publisher
         self.telemetry = telemetry or Telemetry()
         self.outgoing = outgoing or Outgoing()
         """For what is sent while a command waits for it."""
         self.gates = gates or Gates({}, self.outgoing)
-        self.heartbeats = Heartbeats()
+        self.heartbeats = Heartbeats(clock=runtime.monotonic)
         self.allows_loopback = allows_loopback
         """Whether VMs may have loopback addresses."""
         self.limits = limits
@@ -149,7 +150,7 @@ class Service:
         """As guests are answered, by name."""
         self.token_file = token_file
         """Where commands on this machine find their token."""
-        self.process = str(uuid.uuid4())
+        self.process = runtime.new_id()
         self._jumped = timedelta(0)
         """How much of the clock's jumps is accounted for."""
         self._late: list[tuple[set[str], datetime]] = []
@@ -157,10 +158,7 @@ class Service:
         self.give_grace()
         self.nudge = threading.Event()
         """Set when there may be something for tick to do."""
-        self.standing: Callable[[str], PendingCalls | None] = lambda _: None
-        """Which calls to the driver wait for their turn, as far as this process makes them."""
-        self.awaits_results = False
-        """Whether the driver's outside may tell by itself what became of a call."""
+        self.calls = CallQueues(drivers, runtime, self.nudge.set)
         self.writable = True
         """Whether the store took what it was last given."""
         self.fleet_changed = False
@@ -171,7 +169,6 @@ class Service:
         """Until when sessions last, by digest, likewise."""
         self.repeats = Repeats()
         self.unready = Failures()
-        self._line = WriterQueue()
         self._growth: list[threading.Event] = []
 
     def give_grace(self) -> None:
@@ -183,10 +180,15 @@ class Service:
         """Whether there is a jump that no transaction has accounted for."""
         return self.clock.jumped > self._jumped
 
-    def transact(self, work: Callable[[UnitOfWork], T], terms: WriteRequest = OWN) -> T:
+    def draft(self, world: World, seen: Selector | None = None, **more: Any) -> Draft:
+        """For looking, and for decisions that are not written; `seen` limits what is in it."""
+        world = visibility.limited(world, seen)
+        return Draft(world, now=self.clock.now(), timing=self.timing, new_id=self.runtime.new_id, **more)
+
+    def transact(self, work: Callable[[UnitOfWork], T], request: WriteRequest = OWN) -> T:
         """Do some work in one transaction and publish what it kept, in the order of commits."""
         try:
-            result = self._transact(work, terms)
+            result = self._transact(work, request)
         except (errors.OverdueError, errors.GoneError):
             raise
         except (errors.UnavailableError, errors.UnsoundError):
@@ -207,15 +209,15 @@ class Service:
 
     def refresh(self, keys: tuple[str, ...] | None = None) -> int:
         """Publish scopes as the store has them now (None: all); gives the journal position that this includes."""
-        with self._line.turn(), self.store.read() as reader:
+        with self.store.writer.turn(), self.store.read() as reader:
             last = reader.journal.last()
             publish = self.publisher.everything if keys is None else self.publisher.scopes
             publish(read_published(reader, keys))
             return last[0] if last else 0
 
-    def _transact(self, work: Callable[[UnitOfWork], T], terms: WriteRequest) -> T:
-        budget = Budget(terms)
-        with self._line.turn(terms):
+    def _transact(self, work: Callable[[UnitOfWork], T], request: WriteRequest) -> T:
+        budget = Budget(request, self.runtime.monotonic)
+        with self.store.writer.turn(request):
             for allowance in ALLOWANCES:
                 try:
                     unit, result = self._attempt(work, allowance, budget)
@@ -235,7 +237,7 @@ class Service:
         log.warning("A commit took too long; NotBefore of what it announced is moved", action="commit.slow")
         self._late.append((made, unit.now))
         try:
-            later, _ = self._attempt(lambda _: None, ALLOWANCES[-1], Budget(OWN))
+            later, _ = self._attempt(lambda _: None, ALLOWANCES[-1], Budget(OWN, self.runtime.monotonic))
         except (errors.UnavailableError, errors.UnsoundError) as error:
             # It is committed, so guests must see it; the next transaction tries again first.
             log.error("NotBefore cannot be moved yet; that is tried again", action="commit.late", reason=error.message)
@@ -303,13 +305,6 @@ class _TooSlowError(Exception):
 def allowance_for(world: World) -> timedelta:
     """How long the commit of a decision about all this may take, if all goes well."""
     return max(ALLOWANCES[0], ALLOWANCE_EACH * (len(world.vms) + len(world.hosts) + len(world.domains)))
-
-
-def new_id() -> str:
-    """What `str(uuid.uuid4())` gives, in a third of the time: an operation over many scopes needs many."""
-    digits = os.urandom(16).hex()
-    variant = "89ab"[int(digits[16], 16) & 3]
-    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
 
 
 def read_published(reader: Reader, keys: tuple[str, ...] | None) -> list[Publication]:

@@ -7,6 +7,7 @@ import structlog
 
 from forenotice.core import errors
 from forenotice.failures import Failures
+from forenotice.runtime import Started
 from forenotice.service import upkeep
 from forenotice.service.context import Service
 
@@ -30,15 +31,16 @@ class Follower:
         self._failures = Failures()
         self._fell = False
         """Whether the database has less than it had, and no epoch was begun since."""
-        self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
+        self._thread: Started | None = None
 
     def start(self) -> None:
         self._service.heartbeats.beat(NAME)
-        self._thread.start()
+        self._thread = self._service.runtime.start_thread(self._run, "follower")
 
     def stop(self) -> None:
         self._stopping.set()
-        self._thread.join()
+        if self._thread:
+            self._thread.join()
 
     def _run(self) -> None:
         while not self._stopping.is_set():

@@ -7,7 +7,7 @@ from forenotice.core import errors, lifecycle
 from forenotice.core.lifecycle import Approval
 from forenotice.core.timing import ENDED_APPROVABLE
 from forenotice.service.context import Service, UnitOfWork
-from forenotice.service.writer import GUESTS
+from forenotice.store.writer import GUESTS
 
 
 class Guests:

@@ -1,7 +1,6 @@
 """What happened, from the journal: page by page, all of it for an export, and the removal of old entries."""
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -110,17 +109,18 @@ def prune(service: Service, call: Call, *, before: datetime, dry_run: bool = Fal
 
 def _remove(service: Service, before: datetime) -> tuple[Counter[str], bool]:
     """How much went, and whether that was all."""
-    begin = time.monotonic()
+    monotonic = service.runtime.monotonic
+    begin = monotonic()
     removed: Counter[str] = Counter()
     for stage in STAGES:
         place: Place | None = None
         while True:
-            step_begin = time.monotonic()
+            step_begin = monotonic()
             found, place = service.transact(partial(_step, stage, before, place))
             removed += found
             if place is None:
                 break
-            now = time.monotonic()
+            now = monotonic()
             if now - begin > PATIENCE_SECONDS:
                 return removed, False
             # Those who wait to write have as long as this took.

@@ -1,4 +1,4 @@
-"""A thread that goes on: it does what is due, sleeps until more is or it is woken, and outlives what goes wrong."""
+"""A thread that repeats one step: it sleeps until something is due or it is woken, and survives every error."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -10,6 +10,7 @@ import structlog
 from forenotice.core import errors
 from forenotice.failures import Failures
 from forenotice.heartbeats import Heartbeats
+from forenotice.runtime import Runtime, Started
 
 log = structlog.get_logger()
 
@@ -23,21 +24,23 @@ class Loop:
     def __init__(
         self,
         slug: str,
-        look: Callable[[], timedelta],
+        step: Callable[[], timedelta],
         wake: threading.Event,
         heartbeats: Heartbeats,
+        runtime: Runtime,
         *,
-        breath: timedelta = timedelta(0),
+        pause: timedelta = timedelta(0),
     ) -> None:
-        """`look` does what is due and gives how long nothing is; between two looks it takes a `breath`."""
+        """`step` does what is due and returns for how long nothing is; between two steps there is a `pause`."""
         self._slug = slug
         self._heartbeats = heartbeats
-        self._look = look
+        self._runtime = runtime
+        self._step = step
         self._wake = wake
-        self._breath = breath
+        self._pause = pause
         self._stopping = threading.Event()
         self._failures = Failures()
-        self._thread = threading.Thread(target=self._run, name=slug, daemon=True)
+        self._thread: Started | None = None
 
     @property
     def stopping(self) -> bool:
@@ -45,28 +48,29 @@ class Loop:
 
     def start(self) -> None:
         self._heartbeats.beat(self._slug)
-        self._thread.start()
+        self._thread = self._runtime.start_thread(self._run, self._slug)
 
     def stop(self) -> None:
-        """Return when its last look is over."""
+        """Returns when the last step is over."""
         self._stopping.set()
         self._wake.set()
-        self._thread.join()
+        if self._thread:
+            self._thread.join()
         self._heartbeats.end(self._slug)
 
     def _run(self) -> None:
         while True:
-            # Cleared before the question, so that being stopped is never slept through.
+            # Cleared before the check, so that a stop is never slept through.
             self._wake.clear()
             self._heartbeats.beat(self._slug)
-            if self._stopping.wait(self._breath.total_seconds()):
+            if self._stopping.wait(self._pause.total_seconds()):
                 return
-            self._wake.wait(self._guarded().total_seconds())
+            self._wake.wait(self._guarded_step().total_seconds())
 
-    def _guarded(self) -> timedelta:
+    def _guarded_step(self) -> timedelta:
         failures, slug = self._failures, self._slug
         try:
-            pause = self._look()
+            pause = self._step()
         except (errors.UnavailableError, errors.UnsoundError) as error:
             if failures.again(str(error)):
                 log.warning(
@@ -75,11 +79,26 @@ class Loop:
             return PAUSE_AFTER_ERROR
         except Exception as error:
             if failures.again(repr(error)):
-                log.exception("It went wrong, and is tried again", action=f"{slug}.failed", times=failures.times)
+                log.exception("A step failed; it is retried", action=f"{slug}.failed", times=failures.times)
             return PAUSE_AFTER_ERROR
         if times := failures.over():
             log.info("It works again", action=f"{slug}.recovered", times=times)
         return pause
+
+
+class Interval:
+    """Something to do at regular intervals of the monotonic clock."""
+
+    def __init__(self, interval: timedelta, action: Callable[[], None], monotonic: Callable[[], float]) -> None:
+        self._interval = interval.total_seconds()
+        self._action = action
+        self._monotonic = monotonic
+        self._next = 0.0
+
+    def run_if_due(self, *, at_once: bool = False) -> None:
+        if at_once or self._monotonic() >= self._next:
+            self._action()
+            self._next = self._monotonic() + self._interval
 
 
 @contextmanager

@@ -77,7 +77,7 @@ def decide(draft: Draft, call: Call, *, kind: Kind, names: Sequence[str], notice
     """The operations, on a draft of what `load` gave: whether it is kept or thrown away is the caller's affair."""
     if call.access.scopes is not None:
         named = World(vms={name: vm for name in names if (vm := draft.world.vms.get(name))})
-        shown = seen_by(draft, call, named)
+        shown = visibility.visible(draft, call.access.scopes, named)
         for name in names:
             shown.vm(name)
     return [
@@ -91,11 +91,11 @@ def approve(service: Service, call: Call, event_id: str) -> View:
 
     def work(unit: UnitOfWork) -> View:
         draft = unit.draft(unit.transaction.worlds.load(events=[event_id]), call)
-        event = draft.event(seen_by(draft, call).event(event_id).id)
+        event = draft.event(visibility.visible(draft, call.access.scopes).event(event_id).id)
         lifecycle.approve_as_operator(draft, event, call.actor)
         about.update(event=event.id, operation=event.operation, scope=event.scope)
         unit.keep(draft)
-        shown = seen_by(draft, call)
+        shown = visibility.visible(draft, call.access.scopes)
         return views.event_of(shown.operation(event.operation), shown.event(event_id))
 
     return command(service, call, work, asked="event.approve", about=about)
@@ -106,7 +106,7 @@ def cancel_event(service: Service, call: Call, event_id: str) -> View:
 
     def work(unit: UnitOfWork) -> View:
         draft = unit.draft(unit.transaction.worlds.load(events=[event_id]), call)
-        return _cancel(unit, draft, call, seen_by(draft, call).event(event_id).operation)
+        return _cancel(unit, draft, call, visibility.visible(draft, call.access.scopes).event(event_id).operation)
 
     return command(service, call, work)
 
@@ -114,7 +114,7 @@ def cancel_event(service: Service, call: Call, event_id: str) -> View:
 def cancel_operation(service: Service, call: Call, operation_id: str) -> View:
     def work(unit: UnitOfWork) -> View:
         draft = unit.draft(unit.transaction.worlds.load(operations=[operation_id]), call)
-        return _cancel(unit, draft, call, seen_by(draft, call).operation(operation_id).id)
+        return _cancel(unit, draft, call, visibility.visible(draft, call.access.scopes).operation(operation_id).id)
 
     return command(service, call, work)
 
@@ -124,16 +124,8 @@ def _cancel(unit: UnitOfWork, draft: Draft, call: Call, operation_id: str) -> Vi
     call.access.require_cancel(operation, draft.events_of(operation_id))
     lifecycle.cancel(draft, operation)
     unit.keep(draft)
-    return _view(seen_by(draft, call), operation_id)
+    return _view(visibility.visible(draft, call.access.scopes), operation_id)
 
 
 def _view(shown: Draft, operation_id: str) -> View:
     return views.operation(shown.operation(operation_id), shown.events_of(operation_id))
-
-
-def seen_by(draft: Draft, call: Call, part: World | None = None) -> Draft:
-    """The draft, or a part of it, without what the caller may not see."""
-    if call.access.scopes is None:
-        return draft
-    world = visibility.limited(part or draft.world, call.access.scopes)
-    return Draft(world, now=draft.now, timing=draft.timing, new_id=draft.new_id)

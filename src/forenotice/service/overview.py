@@ -15,7 +15,7 @@ from forenotice.core.roles import Access, Need
 from forenotice.core.selectors import Selector
 from forenotice.service import queries, views, visibility
 from forenotice.service.calls import View
-from forenotice.service.context import Service, new_id
+from forenotice.service.context import Service
 from forenotice.service.queries import with_targets
 from forenotice.store.events import EventFilter, EventSummary
 from forenotice.store.journal import JournalFilter
@@ -91,7 +91,7 @@ def with_reasons(service: Service, reader: Reader, events: Mapping[str, str], ac
     """Live events by id, each with its operation's; all from one load, by the same rules as for one alone."""
     world = reader.worlds.to_explain(events=list(events))
     draft = with_targets(service, reader, set(events.values()), world)
-    shown = Draft(visibility.limited(world, access.scopes), now=draft.now, timing=service.timing, new_id=new_id)
+    shown = visibility.visible(draft, access.scopes)
     return [_item(service, draft, shown, event_id, access) for event_id in events]
 
 
@@ -134,12 +134,7 @@ def planned(service: Service, access: Access, *, host: str | None = None) -> Vie
         known = reader.operations.page(
             None, MOST + 1, OperationFilter(live=True, status=Status.PLANNED, host=host, seen=access.scopes)
         )
-        draft = Draft(
-            reader.worlds.to_explain(operations=[each.id for each in known[:MOST]]),
-            now=service.clock.now(),
-            timing=service.timing,
-            new_id=new_id,
-        )
+        draft = service.draft(reader.worlds.to_explain(operations=[each.id for each in known[:MOST]]))
     items = [
         {
             **views.operation(each, []),
@@ -164,8 +159,8 @@ def _explained(service: Service, reader: Reader, events: dict[str, str], access:
 def of_event(service: Service, event_id: str, access: Access) -> View:
     """`entries` are this event's, its operation's, and what others have approved; the first and last of many."""
     with service.store.read() as reader:
-        draft = _draft(service, reader, event_id)
-        shown = Draft(visibility.limited(draft.world, access.scopes), now=draft.now, timing=draft.timing, new_id=new_id)
+        draft = service.draft(reader.worlds.load(events=[event_id]))
+        shown = visibility.visible(draft, access.scopes)
         event = shown.event(event_id)
         entries = _entries(reader, event, access.scopes)
     operation = draft.operation(event.operation)
@@ -179,10 +174,6 @@ def of_event(service: Service, event_id: str, access: Access) -> View:
         "may_approve": scheduled and (not event.approved or event.implied) and access.may(Need.OPERATE),
         "may_cancel": scheduled and access.may_cancel(operation, events),
     }
-
-
-def _draft(service: Service, reader: Reader, event_id: str) -> Draft:
-    return Draft(reader.worlds.load(events=[event_id]), now=service.clock.now(), timing=service.timing, new_id=new_id)
 
 
 def _entries(reader: Reader, event: Event, seen: Selector | None) -> list[tuple[int, Entry]]:

@@ -15,7 +15,7 @@ from forenotice.core.operations import Kind, Operation, Status
 from forenotice.core.selectors import Selector
 from forenotice.service import maintenance, views, visibility
 from forenotice.service.calls import Call, View
-from forenotice.service.context import Service, allowance_for, new_id
+from forenotice.service.context import Service, allowance_for
 from forenotice.wire import document, versions
 
 NOT_YET_KNOWN = "not yet known"
@@ -43,11 +43,8 @@ def preview(service: Service, call: Call, *, kind: Kind, names: Sequence[str], n
     with service.store.read() as reader:
         names = maintenance.selected(reader, call, kind, names)
         world = maintenance.load(reader, kind, names, service.limits)
-    draft = Draft(
+    draft = service.draft(
         world,
-        now=service.clock.now(),
-        timing=service.timing,
-        new_id=new_id,
         by=call.actor,
         reason=call.reason,
         allowance=allowance_for(world),
@@ -59,7 +56,7 @@ def preview(service: Service, call: Call, *, kind: Kind, names: Sequence[str], n
     told = _told(changes.documents, made_up)
     outcome = Outcome(
         draft=draft,
-        shown=maintenance.seen_by(draft, call),
+        shown=visibility.visible(draft, call.access.scopes),
         told=told,
         made_up=made_up.union(told),
         expiry_from=service.expiry_from,

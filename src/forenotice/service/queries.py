@@ -10,7 +10,7 @@ from forenotice.core.operations import Event, EventType, Operation, Status
 from forenotice.core.selectors import Selector
 from forenotice.service import clocks, fleet_map, views, visibility
 from forenotice.service.calls import View
-from forenotice.service.context import Service, new_id
+from forenotice.service.context import Service
 from forenotice.store.events import EventFilter
 from forenotice.store.fleet import GroupFilter, HostFilter, VmFilter
 from forenotice.store.operations import OperationFilter
@@ -48,7 +48,7 @@ def hosts(
 
 def host(service: Service, name: str) -> View:
     with service.store.read() as reader:
-        draft = _draft(service, reader.worlds.load(hosts=[name], operations=reader.operations.moving_to(name)))
+        draft = service.draft(reader.worlds.load(hosts=[name], operations=reader.operations.moving_to(name)))
     return views.loaded_host(draft, name)
 
 
@@ -77,7 +77,7 @@ def vms(
 
 def vm(service: Service, name: str, seen: Selector | None = None) -> View:
     with service.store.read() as reader:
-        draft = _draft(service, reader.worlds.load(vms=[name]), seen)
+        draft = service.draft(reader.worlds.load(vms=[name]), seen)
     found = draft.vm(name)
     return views.vm(found, draft.scope(found.scope), draft.now, service.timing)
 
@@ -101,7 +101,7 @@ def groups(
 def group(service: Service, name: str, seen: Selector | None = None) -> View:
     key = fleet.group_key(name)
     with service.store.read() as reader:
-        draft = _draft(service, reader.worlds.load(scopes=[key], members=True), seen)
+        draft = service.draft(reader.worlds.load(scopes=[key], members=True), seen)
     return views.group(draft.scope(key), len(draft.vms_in(key)), draft.now, service.timing)
 
 
@@ -122,13 +122,13 @@ def operations(
         found = reader.operations.page(
             after, limit, OperationFilter(live=live, seen=seen, **how), descending=descending
         )
-        draft = _draft(service, reader.worlds.load(operations=[operation.id for operation in found]), seen)
+        draft = service.draft(reader.worlds.load(operations=[operation.id for operation in found]), seen)
     return _page([views.operation(draft.operation(each.id), draft.events_of(each.id)) for each in found], limit, "id")
 
 
 def operation(service: Service, operation_id: str, seen: Selector | None = None) -> View:
     with service.store.read() as reader:
-        draft = _draft(service, reader.worlds.load(operations=[operation_id]), seen)
+        draft = service.draft(reader.worlds.load(operations=[operation_id]), seen)
     return views.operation(draft.operation(operation_id), draft.events_of(operation_id))
 
 
@@ -149,7 +149,7 @@ def events(
     with service.store.read() as reader:
         wanted = EventFilter(live=live, scope=scope, type=event_type, seen=seen, **how)
         found = reader.events.page(after, limit, wanted, descending=descending)
-        draft = _draft(service, reader.worlds.load(operations=[event.operation for event in found]), seen)
+        draft = service.draft(reader.worlds.load(operations=[event.operation for event in found]), seen)
     items = {each.id: views.event_of(draft.operation(each.operation), draft.event(each.id)) for each in found}
     ordered = sorted(documents.in_order(found), key=lambda each: each.created_at, reverse=descending)
     return _page(list(items.values()), limit, "id") | {"items": [items[each.id] for each in ordered]}
@@ -157,7 +157,7 @@ def events(
 
 def event(service: Service, event_id: str, seen: Selector | None = None) -> View:
     with service.store.read() as reader:
-        draft = _draft(service, reader.worlds.load(events=[event_id]), seen)
+        draft = service.draft(reader.worlds.load(events=[event_id]), seen)
     found = draft.event(event_id)
     return views.event_of(draft.operation(found.operation), found)
 
@@ -165,7 +165,7 @@ def event(service: Service, event_id: str, seen: Selector | None = None) -> View
 def explain_event(service: Service, event_id: str, seen: Selector | None = None) -> View:
     with service.store.read() as reader:
         world = reader.worlds.to_explain(events=[event_id])
-        event = _draft(service, world, seen).event(event_id)
+        event = service.draft(world, seen).event(event_id)
         draft = with_targets(service, reader, [event.operation], world)
     return explained(service, draft, draft.event(event.id), seen)
 
@@ -174,34 +174,30 @@ def explained(service: Service, draft: Draft, event: Event, seen: Selector | Non
     """Why an event waits, on a draft of what explains its operation."""
     found = explanations.explain_event(draft, event, service.expiry_from)
     return views.explanation(
-        clocks.told(service, visibility.explanation(draft, _standing(service, found, event.operation), seen))
+        clocks.told(service, visibility.explanation(draft, _with_calls(service, found, event.operation), seen))
     )
 
 
 def explain_operation(service: Service, operation_id: str, seen: Selector | None = None) -> View:
     with service.store.read() as reader:
         world = reader.worlds.to_explain(operations=[operation_id])
-        operation = _draft(service, world, seen).operation(operation_id)
+        operation = service.draft(world, seen).operation(operation_id)
         if operation.status is Status.PLANNED:
             world = reader.worlds.to_explain(operations=[operation_id, *reader.operations.moving_to(operation.host)])
         draft = with_targets(service, reader, [operation_id], world)
     found = explanations.explain_operation(draft, draft.operation(operation_id), service.expiry_from)
     return views.explanation(
-        clocks.told(service, visibility.explanation(draft, _standing(service, found, operation_id), seen))
+        clocks.told(service, visibility.explanation(draft, _with_calls(service, found, operation_id), seen))
     )
 
 
-def _standing(service: Service, found: explanations.Explanation, operation_id: str) -> explanations.Explanation:
-    standing = service.standing(operation_id)
-    return found if standing is None else explanations.with_standing(found, standing)
+def _with_calls(service: Service, found: explanations.Explanation, operation_id: str) -> explanations.Explanation:
+    pending = service.calls.pending(operation_id)
+    return found if pending is None else explanations.with_standing(found, pending)
 
 
 def _page(items: list[View], limit: int, key: str) -> View:
     return {"items": items, "next": items[-1][key] if len(items) == limit else None}
-
-
-def _draft(service: Service, world: World, seen: Selector | None = None) -> Draft:
-    return Draft(visibility.limited(world, seen), now=service.clock.now(), timing=service.timing, new_id=new_id)
 
 
 def document(service: Service, vm_name: str, version: str = VERSIONS[0], seen: Selector | None = None) -> bytes:
@@ -209,8 +205,7 @@ def document(service: Service, vm_name: str, version: str = VERSIONS[0], seen: S
     if wanted is None:
         raise errors.RefusedError(f"there is no api-version {version[:80]!r}: choose one of {', '.join(VERSIONS)}")
     with service.store.read() as reader:
-        world = visibility.limited(reader.worlds.load(vms=[vm_name]), seen)
-    draft = Draft(world, now=service.clock.now(), timing=service.timing, new_id=new_id)
+        draft = service.draft(reader.worlds.load(vms=[vm_name]), seen)
     scope = draft.scope(draft.vm(vm_name).scope)
     return wire_document.render(documents.document(scope, draft.live_events_in(scope.key)), wanted)
 
@@ -248,18 +243,14 @@ def _patterns(text: str) -> list[str]:
 
 def with_targets(service: Service, reader: Reader, operations: Collection[str], world: World) -> Draft:
     """What explains operations: `world`, which was loaded for them, and where they can go."""
-
-    def draft() -> Draft:
-        return Draft(world, now=service.clock.now(), timing=service.timing, new_id=new_id)
-
     moving = [each for key in operations if (each := world.operations[key]).kind.traits.moves and _wants_a_host(each)]
     if moving:
         _add_a_few(reader, world)
-    found = draft()
+    found = service.draft(world)
     for operation in moving:
         if not placement.choose(found, operation, operation.vms).keys() >= set(operation.vms):
             _add(world, reader.worlds.targets({world.vms[name].scope for each in moving for name in each.vms}))
-            return draft()
+            return service.draft(world)
     return found
 
 

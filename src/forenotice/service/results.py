@@ -1,22 +1,24 @@
-"""What the outside tells by itself of a driver's call: kept at once, taken up by tick."""
+"""Results of driver calls that come by callback: the request stores them, tick takes them."""
 
+import hashlib
+import hmac
 import secrets
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from forenotice.core import driver_calls, errors
 from forenotice.core.driver_calls import Finished
 from forenotice.core.operations import Operation, Status
 from forenotice.core.roles import Access, Role
-from forenotice.drivers import letterbox
 from forenotice.service import views
 from forenotice.service.calls import Call, View, command
 from forenotice.service.context import Service, UnitOfWork
 from forenotice.service.tokens import Caller
 from forenotice.store.operations import DriverResult
-from forenotice.store.transaction import Reader
 
+PREFIX = "fnc_"
 KEY = "callback-key"
 """Where the store keeps the key that signs result tokens."""
 
@@ -34,15 +36,25 @@ def key(service: Service) -> str:
     return known or service.transact(settle)
 
 
+def token(key: str, operation: str, attempt: int) -> str:
+    """Lets its bearer report the result of this one call; the same for a call that is repeated."""
+    call = f"{operation}.{attempt}"
+    return f"{PREFIX}{call}.{hmac.new(key.encode(), call.encode(), hashlib.sha256).hexdigest()}"
+
+
 def authenticate(service: Service, bearer: str) -> Caller:
     """The caller that a result token stands for: it may report the result of that call only."""
-    letter = letterbox.letter_of(key(service), bearer)
-    if letter is None:
+    operation, _, rest = bearer.removeprefix(PREFIX).partition(".")
+    attempt, _, _ = rest.partition(".")
+    if not (attempt.isascii() and attempt.isdigit() and len(attempt) <= 9):
         raise errors.UnauthorizedError
-    return Caller(id=f"call:{letter[0]}:{letter[1]}", name="driver", access=Access(role=Role.VIEWER), call=letter)
+    call = operation, int(attempt)
+    if not hmac.compare_digest(token(key(service), *call).encode(), bearer.encode()):
+        raise errors.UnauthorizedError
+    return Caller(id=f"call:{operation}:{call[1]}", name="driver", access=Access(role=Role.VIEWER), call=call)
 
 
-def answer(
+def record(
     service: Service,
     call: Call,
     operation_id: str,
@@ -51,20 +63,20 @@ def answer(
     done: Sequence[str] = (),
     failures: Mapping[str, str] | None = None,
 ) -> View:
-    """The first answer to an attempt counts; the same one again is the same as once."""
+    """The first result of an attempt counts; the same one again is the same as once."""
     outcome = Finished(done=tuple(done), failures=dict(failures or {}))
 
     def work(unit: UnitOfWork) -> View:
         draft = unit.draft(unit.transaction.worlds.load(operations=[operation_id]), call)
         operation = draft.operation(operation_id)
-        known = _known(unit.transaction, [operation_id]).get((operation_id, attempt))
+        stored = unit.transaction.driver_results.of([operation_id])
+        known = next((each.outcome for each in stored if each.attempt == attempt), None)
         if known is None or (set(known.done), known.failures) != (set(outcome.done), outcome.failures):
             _require_asked(service, operation, attempt, unit.now)
             _require_all(operation, outcome)
             if known is not None and driver_calls.concerns(operation, attempt, known):
                 raise errors.ConflictError(
-                    f"attempt {attempt} at operation {operation_id} was already answered, and otherwise: "
-                    f"the first answer counts",
+                    f"attempt {attempt} at operation {operation_id} has another result already: the first one counts",
                     operation=operation_id,
                     done=list(known.done),
                     failures=known.failures,
@@ -73,47 +85,36 @@ def answer(
                 DriverResult(operation=operation_id, attempt=attempt, outcome=outcome, at=unit.now)
             )
             draft.note("driver.answered", operation=operation.id, host=operation.host, attempt=attempt)
+            # Without a claim it is due: tick takes the result, and the process that made the call drops it.
+            draft.put_operation(replace(operation, claimed_by=None, claimed_until=None))
             unit.keep(draft)
-            unit.makes_due = True
         return views.operation(operation, draft.events_of(operation_id))
 
     return command(service, call, work)
 
 
-def answers(service: Service, operations: Collection[str]) -> Mapping[tuple[str, int], Finished]:
-    """By operation and attempt."""
-    with service.store.read() as reader:
-        return _known(reader, operations)
-
-
-def _known(reader: Reader, operations: Collection[str]) -> dict[tuple[str, int], Finished]:
-    return {(one.operation, one.attempt): one.outcome for one in reader.driver_results.of(operations)}
-
-
 def _require_asked(service: Service, operation: Operation, attempt: int, now: datetime) -> None:
     state = {"operation": operation.id, "status": operation.status, "attempt": operation.attempt + 1}
-    if not service.awaits_results:
-        raise errors.ConflictError("nobody waits for results here: only a webhook driver does", **state)
+    if not service.calls.awaits_results:
+        raise errors.ConflictError("this service has no webhook driver: it takes no results", **state)
     if operation.status is not Status.STARTED:
         raise errors.ConflictError(
-            f"operation {operation.id} is {operation.status}: only what is Started has a result", **state
+            f"operation {operation.id} is {operation.status}: only a Started one has a result", **state
         )
     if attempt != operation.attempt + 1:
         raise errors.ConflictError(
-            f"operation {operation.id} is at attempt {operation.attempt + 1}, not {attempt}: "
-            f"give the attempt that was asked for",
-            **state,
+            f"operation {operation.id} is at attempt {operation.attempt + 1}, not {attempt}", **state
         )
     if operation.claimed_by is None and operation.due_at is not None and operation.due_at > now:
-        raise errors.ConflictError(f"attempt {attempt} is not asked for yet: wait for it", **state)
+        raise errors.ConflictError(f"attempt {attempt} has not been asked for yet", **state)
 
 
 def _require_all(operation: Operation, outcome: Finished) -> None:
     asked = driver_calls.asked_for(operation)
-    said = Counter([*outcome.done, *outcome.failures])
-    for name in said - Counter(asked):
-        why = "nobody asked for it" if name not in asked else "it is either done or has failed, and is named once"
-        raise errors.RefusedError(f"{name} cannot be taken: {why}", vms=list(asked))
+    named = Counter([*outcome.done, *outcome.failures])
+    for name in named - Counter(asked):
+        why = "named twice, in done or in failures" if name in asked else "not part of this call"
+        raise errors.RefusedError(f"{name} is {why}", vms=list(asked))
     for name in asked:
-        if name not in said:
-            raise errors.RefusedError(f"what became of {name} is not said: name it in done or in failures")
+        if name not in named:
+            raise errors.RefusedError(f"{name} is missing: name it in done or in failures", vms=list(asked))

@@ -1,7 +1,6 @@
 """Moves rollouts on: the steps that are due, one transaction each, and the thread that takes them and asks gates."""
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -18,7 +17,7 @@ from forenotice.service.loops import Loop, time_until
 
 log = structlog.get_logger()
 
-BREATH = timedelta(milliseconds=100)
+PAUSE = timedelta(milliseconds=100)
 """Between two looks, however fast the journal grows."""
 
 GATES_AT_ONCE = 16
@@ -108,8 +107,10 @@ class RolloutLoop:
         self._checked: dict[GateCheck, GateStatus] = {}
         self._checking: set[GateCheck] = set()
         """Until the result is recorded, so that no gate is asked twice for one wave at once."""
-        self._pool = ThreadPoolExecutor(gates_at_once, thread_name_prefix="gate")
-        self._loop = Loop("roll", self._once, self._grown, service.heartbeats, breath=BREATH)
+        self._wanted: dict[GateCheck, None] = {}
+        """Checks that wait until fewer than `gates_at_once` are being made."""
+        self._gates_at_once = gates_at_once
+        self._loop = Loop("roll", self.step, self._grown, service.heartbeats, service.runtime, pause=PAUSE)
 
     def start(self) -> None:
         self._loop.start()
@@ -118,36 +119,40 @@ class RolloutLoop:
         """Gates that have not answered by now are asked again after the next start."""
         self._service.gates.close()
         self._loop.stop()
-        self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _once(self) -> timedelta:
+    def step(self) -> timedelta:
         """Take all steps that are due; gives how long nothing is."""
         checked = self._checked.copy()
         wanted = advance(self._service, checked)
         for check in checked:
             del self._checked[check]
             self._checking.discard(check)
-        for check in wanted:
-            if check not in self._checking:
-                self._checking.add(check)
-                self._pool.submit(self._check, check)
+        self._wanted |= {check: None for check in wanted if check not in self._checking}
+        for check in list(self._wanted)[: max(0, self._gates_at_once - len(self._checking))]:
+            del self._wanted[check]
+            self._checking.add(check)
+            self._service.runtime.start_thread(partial(self._check, check), "gate")
         return time_until(next_due(self._service), self._service.clock.now())
 
     def _check(self, check: GateCheck) -> None:
         try:
             if not self._is_wanted(check):
-                self._checking.discard(check)
+                self._end(check)
                 return
             facts = {"rollout": check.rollout, "wave": str(check.wave + 1)}
             status = self._service.gates.check(check.gate, facts)
         except (errors.UnavailableError, errors.UnsoundError):
-            # Of the store. The gate is asked again when it should have answered.
-            self._checking.discard(check)
+            self._end(check)
             return
         except Exception as error:
             log.exception("A gate could not be asked", action="gate.failed", gate=check.gate)
             status = GateStatus(green=False, said=f"{type(error).__name__}: {error}")
         self._checked[check] = status
+        self._grown.set()
+
+    def _end(self, check: GateCheck) -> None:
+        """Without a result: the rollout asks again when one is due."""
+        self._checking.discard(check)
         self._grown.set()
 
     def _is_wanted(self, check: GateCheck) -> bool:

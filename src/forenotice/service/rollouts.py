@@ -11,7 +11,7 @@ from forenotice.core.rollouts import Request, Rollout, RolloutStatus, StopStatus
 from forenotice.service import clocks
 from forenotice.service import rollout_views as views
 from forenotice.service.calls import Call, View, command, recalled
-from forenotice.service.context import ALLOWANCES, Service, UnitOfWork, new_id
+from forenotice.service.context import ALLOWANCES, Service, UnitOfWork
 from forenotice.service.queries import with_targets
 from forenotice.service.rollout_views import NAMES
 from forenotice.service.views import explanation
@@ -153,7 +153,7 @@ def _change_with(service: Service, call: Call, rollout_id: str, decide: Callable
 def _fleet(service: Service) -> Draft:
     with service.store.read() as reader, garbage.put_off():
         world = reader.worlds.fleet()
-    return Draft(world, now=service.clock.now(), timing=service.timing, new_id=new_id, allowance=ALLOWANCES[0])
+    return service.draft(world, allowance=ALLOWANCES[0])
 
 
 def _require_alone(reader: Reader, request: Request, hosts: Collection[str]) -> None:

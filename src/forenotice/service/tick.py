@@ -1,21 +1,18 @@
 """What is due: write what drivers answered, announce, start what may start, and say what drivers must do next."""
 
-from collections import deque
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from time import monotonic
 
 import structlog
 
 from forenotice.core import announcements, driver_calls, errors, lifecycle
 from forenotice.core.draft import Draft, World
-from forenotice.core.driver_calls import Finished, Outcome, Task
+from forenotice.core.driver_calls import Outcome, Task
 from forenotice.core.operations import Operation, Status
-from forenotice.drivers.call_queue import CallQueue, CallTerms, Driver
 from forenotice.service import results, upkeep
 from forenotice.service.context import Service, UnitOfWork
-from forenotice.service.loops import Loop, time_until
+from forenotice.service.loops import Interval, Loop, time_until
 from forenotice.store.transaction import Reader
 
 log = structlog.get_logger()
@@ -37,33 +34,40 @@ class Report:
     outcome: Outcome
 
 
-def tick(service: Service, reports: Sequence[Report] = (), under_way: Collection[str] = ()) -> list[Task]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ticked:
+    tasks: Sequence[Task] = ()
+    """What drivers must do next."""
+    lost: Collection[str] = ()
+    """Operations under way that are no longer ours: their result came by callback, or another process has them."""
+
+
+def tick(service: Service, reports: Sequence[Report] = (), under_way: Collection[str] = ()) -> Ticked:
     """One transaction at most; none when nothing is due. Doing it twice is doing it once.
 
-    What drivers are doing for us is `under_way`: our claim is renewed first, lest a clock that jumps take it away.
+    `under_way` is what drivers do for us: our claims are renewed first, so that a clock that jumps does not end them.
     """
     if not reports:
         with service.store.read() as reader:
             if not reader.operations.due(service.clock.now(), 1):
-                return []
+                return Ticked()
 
-    def work(unit: UnitOfWork) -> list[Task]:
-        unit.transaction.operations.renew_claims(service.process, under_way, unit.now + CLAIM)
+    def work(unit: UnitOfWork) -> Ticked:
+        kept = unit.transaction.operations.renew_claims(service.process, under_way, unit.now + CLAIM)
         due = unit.transaction.operations.due(unit.now, AT_ONCE)
-        draft = unit.draft(_load(unit.transaction, {*due, *(report.operation for report in reports)}))
+        mine = {*due, *(report.operation for report in reports)}
+        draft = unit.draft(_load(unit.transaction, mine))
         for report in reports:
             if operation := draft.world.operations.get(report.operation):
                 driver_calls.report(draft, operation, service.process, report.attempt, report.outcome)
         for told in unit.transaction.driver_results.of(due):
-            # Whoever asked has died meanwhile.
             operation = draft.operation(told.operation)
             if driver_calls.concerns(operation, told.attempt, told.outcome):
                 driver_calls.record_result(draft, operation, told.attempt, told.outcome)
-        mine = {*due, *(report.operation for report in reports)}
-        turns = sorted((draft.world.operations[key] for key in mine if key in draft.world.operations), key=_turn)
-        tasks = [task for operation in turns if (task := _step(service, draft, operation.id))]
+        ordered = sorted((draft.world.operations[key] for key in mine if key in draft.world.operations), key=_order)
+        tasks = [task for operation in ordered if (task := _step(service, draft, operation.id))]
         unit.keep(draft)
-        return tasks
+        return Ticked(tasks=tasks, lost=set(under_way).difference(kept))
 
     return service.transact(work)
 
@@ -104,7 +108,7 @@ def _load(reader: Reader, operations: Collection[str]) -> World:
     return reader.worlds.load(operations=operations, hosts=last_resort, targets=True)
 
 
-def _turn(operation: Operation) -> tuple[datetime, datetime, str]:
+def _order(operation: Operation) -> tuple[datetime, datetime, str]:
     return operation.not_before, operation.created_at, operation.id
 
 
@@ -129,26 +133,19 @@ def _is_due(draft: Draft, operation_id: str) -> bool:
 
 
 class TickLoop:
-    def __init__(
-        self,
-        service: Service,
-        driver: Driver,
-        terms: CallTerms | None = None,
-        *,
-        renew_every: timedelta = CLAIM / 3,
-    ) -> None:
+    """The thread that ticks, and hands tasks to the drivers."""
+
+    def __init__(self, service: Service, *, renew_every: timedelta = CLAIM / 3) -> None:
         self._service = service
-        self._terms = terms or CallTerms()
-        self._line = CallQueue(driver, self._terms, service.clock, self._take)
-        service.standing = self._line.standing
-        self._answers: deque[Report] = deque()
-        self._under_way: dict[str, Task] = {}
-        self._lost: set[str] = set()
-        """Operations under way that are no longer ours."""
-        self._loop = Loop("tick", self._once, service.nudge, service.heartbeats)
-        self._renewal = Repeating(renew_every, self._renew)
-        self._upkeep = Repeating(upkeep.INTERVAL, lambda: upkeep.keep_up(service))
-        self._settling = Repeating(SETTLE_AFTER, lambda: upkeep.settle_fleet(service))
+        self._reports: list[Report] = []
+        """What drivers answered, until it is written."""
+        self._under_way: dict[str, None] = {}
+        """Operations that drivers work on."""
+        runtime = service.runtime
+        self._loop = Loop("tick", self.step, service.nudge, service.heartbeats, runtime)
+        self._renewal = Interval(renew_every, self._renew, runtime.monotonic)
+        self._upkeep = Interval(upkeep.INTERVAL, lambda: upkeep.keep_up(service), runtime.monotonic)
+        self._settling = Interval(SETTLE_AFTER, lambda: upkeep.settle_fleet(service), runtime.monotonic)
 
     def start(self) -> None:
         self._loop.start()
@@ -156,64 +153,46 @@ class TickLoop:
     def stop(self) -> None:
         """Let drivers end what is under way; the rest goes on after the next start, or in another process."""
         self._loop.stop()
-        self._line.stop()
+        self._service.calls.stop()
+        self._take_reports()
         try:
-            tick(self._service, list(self._answers))
+            tick(self._service, self._reports)
             give_up_claims(self._service)
             self._service.store.settle()
         except errors.ForenoticeError as error:
-            log.warning("What drivers answered last could not be kept", action="tick.unkept", error=str(error))
+            log.warning("The last results of drivers could not be written", action="tick.unkept", error=str(error))
 
-    def _once(self) -> timedelta:
+    def step(self) -> timedelta:
         """Tick once; gives how long nothing is due."""
-        service = self._service
+        service, calls = self._service, self._service.calls
         self._renewal.run_if_due()
         self._upkeep.run_if_due(at_once=service.clock_has_jumped)
         self._settling.run_if_due()
-        self._tell_those_who_wait()
-        reports = list(self._answers)
-        answered = {report.operation for report in reports}
-        tasks = tick(service, reports, [key for key in self._under_way if key not in answered])
-        for report in reports:
-            self._answers.popleft()
-            self._under_way.pop(report.operation, None)
-        for task in tasks:
-            self._under_way[task.operation] = task
-            self._lost.discard(task.operation)
-            self._line.enter(task)
-        return time_until(next_due(service), service.clock.now())
+        again_at = calls.call_again(service.clock.now())
+        self._take_reports()
+        reported = {report.operation for report in self._reports}
+        ticked = tick(service, self._reports, [key for key in self._under_way if key not in reported])
+        self._reports.clear()
+        self._forget({*reported, *ticked.lost})
+        if ticked.tasks:
+            key = results.key(service) if calls.awaits_results else ""
+            for task in ticked.tasks:
+                self._under_way[task.operation] = None
+                calls.enter(replace(task, result_token=results.token(key, task.operation, task.attempt)))
+        due = min((moment for moment in (again_at, next_due(service)) if moment is not None), default=None)
+        return time_until(due, service.clock.now())
 
-    def _take(self, task: Task, outcome: Outcome) -> None:
-        self._answers.append(Report(operation=task.operation, attempt=task.attempt, outcome=outcome))
-        self._service.nudge.set()
-
-    def _tell_those_who_wait(self) -> None:
-        if not self._under_way or not self._service.awaits_results:
-            return
-        told = results.answers(self._service, self._under_way)
-        letters = {}
-        for key, task in self._under_way.items():
-            if key in self._lost:
-                # Nobody wants to know any more; why wait?
-                letters[key, task.attempt] = Finished(failures={})
-            elif (letter := told.get((key, task.attempt))) and {*letter.done, *letter.failures} == set(task.vms):
-                letters[key, task.attempt] = letter
-        self._terms.letterbox.show(letters)
+    def _take_reports(self) -> None:
+        self._reports += (
+            Report(operation=task.operation, attempt=task.attempt, outcome=outcome)
+            for task, outcome in self._service.calls.finished()
+        )
 
     def _renew(self) -> None:
         if self._under_way:
-            self._lost = self._under_way.keys() - renew_claims(self._service, self._under_way)
+            self._forget(self._under_way.keys() - renew_claims(self._service, self._under_way))
 
-
-class Repeating:
-    """Something to do every now and then, by the monotonic clock."""
-
-    def __init__(self, interval: timedelta, action: Callable[[], None]) -> None:
-        self._interval = interval.total_seconds()
-        self._action = action
-        self._next = 0.0
-
-    def run_if_due(self, *, at_once: bool = False) -> None:
-        if at_once or monotonic() >= self._next:
-            self._action()
-            self._next = monotonic() + self._interval
+    def _forget(self, operations: Collection[str]) -> None:
+        for operation in operations:
+            self._under_way.pop(operation, None)
+            self._service.calls.drop(operation)

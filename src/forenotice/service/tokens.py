@@ -3,7 +3,6 @@
 import hashlib
 import hmac
 import secrets
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -277,7 +276,9 @@ def _secret() -> str:
 
 def _new(unit: UnitOfWork, name: str, role: str) -> tuple[Token, str]:
     secret = _secret()
-    return Token(id=str(uuid.uuid4()), name=name, role=role, digest=digest_of(secret), created_at=unit.now), secret
+    return Token(
+        id=unit.service.runtime.new_id(), name=name, role=role, digest=digest_of(secret), created_at=unit.now
+    ), secret
 
 
 def _note(unit: UnitOfWork, token: Token, action: str, call: Call) -> None:

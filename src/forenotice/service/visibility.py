@@ -72,6 +72,13 @@ def limited(world: World, seen: Selector | None) -> World:
     )
 
 
+def visible(draft: Draft, seen: Selector | None, part: World | None = None) -> Draft:
+    """The draft, or a part of it, without what is not seen."""
+    if seen is None:
+        return draft
+    return Draft(limited(part or draft.world, seen), now=draft.now, timing=draft.timing, new_id=draft.new_id)
+
+
 def event(event: Event) -> Event:
     return replace(event, approved_by=author(event.approved_by)) if event.approved_by else event
 

@@ -18,11 +18,10 @@ from sqlalchemy import Engine, Pool
 from forenotice.core import errors
 from forenotice.store.queries import Connection, Executor, Flavour
 from forenotice.store.transaction import Reader, Transaction
+from forenotice.store.writer import WriterQueue
 
 STATEMENT_SECONDS = 10.0
 """For one statement of a reader."""
-
-_PATIENCE_SECONDS = 30.0
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +34,9 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
 
 class Store(Protocol):
     """May be used by any number of threads at once."""
+
+    writer: WriterQueue
+    """The lock that `write` takes, for whoever does more in one turn."""
 
     def read(self) -> AbstractContextManager[Reader]:
         """Never waits for a writer. A statement that takes too long is ended: OverdueError."""
@@ -72,6 +74,9 @@ class Store(Protocol):
 class UnreachedStore:
     """The store of a service that has not reached its database yet."""
 
+    def __init__(self) -> None:
+        self.writer = WriterQueue()
+
     @contextmanager
     def read(self) -> Iterator[Reader]:
         raise _unreached()
@@ -105,7 +110,7 @@ class PooledStore(ABC):
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._writer = threading.Lock()
+        self.writer = WriterQueue()
         # The one writer has its own pool, so it never waits for a reader's connection.
         self._writers = engine.pool.recreate()
 
@@ -120,23 +125,18 @@ class PooledStore(ABC):
     @contextmanager
     def write(self, check: Callable[[], None] = lambda: None) -> Iterator[Transaction]:
         # Threads queue here, and only the first of them at the database, which need not be fair.
-        if not self._writer.acquire(timeout=_PATIENCE_SECONDS):
-            raise errors.UnavailableError("another command has been writing for too long; try again")
-        try:
-            with translated(), self._connection(self._writers) as connection:
-                executor = Executor(connection, self.flavour, check=check)
-                database_time = self._begin_writing(connection)
-                with self._watched(connection, executor):
-                    try:
-                        yield Transaction(executor, database_time)
-                    except (sqlite3.Error, psycopg.Error):
-                        # What ended the statement.
-                        check()
-                        raise
+        with self.writer.turn(), translated(), self._connection(self._writers) as connection:
+            executor = Executor(connection, self.flavour, check=check)
+            database_time = self._begin_writing(connection)
+            with self._watched(connection, executor):
+                try:
+                    yield Transaction(executor, database_time)
+                except (sqlite3.Error, psycopg.Error):
+                    # What ended the statement.
                     check()
-                self._commit(connection)
-        finally:
-            self._writer.release()
+                    raise
+                check()
+            self._commit(connection)
 
     def close(self) -> None:
         self._writers.dispose()

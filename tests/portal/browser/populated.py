@@ -51,7 +51,7 @@ def finish(portal: Portal) -> None:
     """Whatever may start is carried out."""
     reports = [
         Report(operation=task.operation, attempt=task.attempt, outcome=Finished(done=task.vms, failures={}))
-        for task in tick(portal.service)
+        for task in tick(portal.service).tasks
     ]
     tick(portal.service, reports)
 

@@ -21,7 +21,7 @@ def tell_result(
     The `result_token` of the driver's call is enough for this."""
     if asked.caller.call not in (None, (operation_id, result.attempt)):
         raise errors.ForbiddenError("this token belongs to another call: give that of the call you report on")
-    told = results.answer(
+    told = results.record(
         service, call, operation_id, attempt=result.attempt, done=result.done, failures=result.failures
     )
     return Answer(told)

@@ -33,32 +33,39 @@ GUESTS = WriteRequest(first=True)
 
 
 class WriterQueue:
-    """One writer after the other. Each hands its turn to the next, so that nobody jumps the queue."""
+    """The one lock of writers in this process. Each hands its turn to the next, so that nobody jumps the queue."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._taken = False
+        self._holder: int | None = None
+        """The thread whose turn it is; 0 between two turns."""
         self._waiting: list[tuple[bool, int, threading.Event]] = []
         self._numbers = itertools.count()
 
     @contextmanager
-    def turn(self, terms: WriteRequest = OWN) -> Iterator[None]:
-        self._wait(terms)
+    def turn(self, request: WriteRequest = OWN) -> Iterator[None]:
+        """A thread whose turn it is keeps it: what is published after a commit belongs to the same turn."""
+        me = threading.get_ident()
+        if self._holder == me:
+            yield
+            return
+        self._wait(request)
+        self._holder = me
         try:
             yield
         finally:
             self._pass_on()
 
-    def _wait(self, terms: WriteRequest) -> None:
+    def _wait(self, request: WriteRequest) -> None:
         with self._lock:
-            if not self._taken:
-                self._taken = True
+            if self._holder is None:
+                self._holder = 0
                 return
-            mine = (not terms.first, next(self._numbers), threading.Event())
+            mine = (not request.first, next(self._numbers), threading.Event())
             heapq.heappush(self._waiting, mine)
         end = monotonic() + PATIENCE_SECONDS
         while not mine[-1].wait(LOOK_SECONDS):
-            if not terms.wanted():
+            if not request.wanted():
                 self._leave(mine)
                 raise errors.GoneError
             if monotonic() > end:
@@ -76,29 +83,29 @@ class WriterQueue:
 
     def _pass_on(self) -> None:
         with self._lock:
+            self._holder = 0 if self._waiting else None
             if self._waiting:
                 heapq.heappop(self._waiting)[-1].set()
-            else:
-                self._taken = False
 
 
 class Budget:
     """The time budget of a transaction, checked at every statement and before the commit."""
 
-    def __init__(self, terms: WriteRequest) -> None:
-        self._terms = terms
+    def __init__(self, request: WriteRequest, monotonic: Callable[[], float] = monotonic) -> None:
+        self._request = request
+        self._monotonic = monotonic
         self._end: float | None = None
 
     def start(self) -> None:
         """The transaction has begun; a retry does not start the budget again."""
         if self._end is None:
-            self._end = monotonic() + self._terms.seconds
+            self._end = self._monotonic() + self._request.seconds
 
     def check(self) -> None:
-        if not self._terms.wanted():
+        if not self._request.wanted():
             raise errors.GoneError
-        if self._end is not None and monotonic() > self._end:
+        if self._end is not None and self._monotonic() > self._end:
             raise errors.OverdueError(
-                f"this kept everybody else from writing for more than {self._terms.seconds:g} seconds and was rolled "
+                f"this kept everybody else from writing for more than {self._request.seconds:g} seconds and was rolled "
                 "back: ask for less at once, or try again when less is going on"
             )

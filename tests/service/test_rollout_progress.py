@@ -67,7 +67,7 @@ def test_a_gate_that_raises_is_red(sqlite_store: Store) -> None:
         rig.service.gates = BrokenGates({"health": ("true",)}, rig.service.outgoing)
         found = start(rig, "health")
         wait_for(lambda: rig.show(found)["gate_result"] is not None)
-        assert rig.show(found)["gate_result"]["said"] == "RuntimeError: no such thing"
+        assert rig.show(found)["gate_result"]["status"] == "RuntimeError: no such thing"
     assert "gate.failed" in [entry["action"] for entry in logs]
 
 

@@ -107,7 +107,7 @@ def test_only_an_approval_is_held_when_the_client_has_gone(
     assert client.is_silent(0.03)
     client.socket.close()
     assert server.requests.wait_for(lambda requests: bool(requests), 0.1 if held else DEADLINE) is not held
-    assert (server.faults.holding, len(server.requests)) == (held, not held)
+    assert (server.faults.delayed, len(server.requests)) == (held, not held)
 
 
 def test_a_reset_has_no_status(server: Faulty) -> None:

@@ -279,5 +279,5 @@ def test_a_quiet_scope_has_approved_until_it_is_heard() -> None:
     play = Play('listening = "auto"\n[[step]]\nannounce = "degraded-hardware"\nid = "x"\nnotice = "30m"\n')
     play.to(START)
     assert (play.simulation.scope.policy.listening, play.events[0].approved_by) == (Listening.AUTO, "silence")
-    play.simulation.hear(START, START)
+    play.simulation.record_poll(START, START)
     assert not play.events[0].approved

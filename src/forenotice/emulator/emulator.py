@@ -4,7 +4,7 @@ import itertools
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import TypeVar, Unpack
 
 from forenotice.clock import SystemClock
 from forenotice.core import errors
@@ -12,8 +12,9 @@ from forenotice.core.fleet import Listening, ScopeKind
 from forenotice.core.lifecycle import Approval
 from forenotice.core.operations import Event
 from forenotice.core.timing import Timing, whole_second_up
-from forenotice.emulator.active_faults import ActiveFault, Faults
+from forenotice.emulator.active_faults import ActiveFault, Faults, first
 from forenotice.emulator.endpoint import Endpoint, PollPreview
+from forenotice.emulator.faults import FaultOptions, shortened
 from forenotice.emulator.player import Player
 from forenotice.emulator.request_log import RequestLog
 from forenotice.emulator.scenarios.format import Scenario
@@ -229,22 +230,10 @@ class Emulator:
             due = self.simulation.due
         return due if due is not None and moment < due <= whole_second_up(moment) else moment
 
-    def switch_on(
-        self,
-        name: str,
-        *,
-        amount: timedelta | None = None,
-        on: str | None = None,
-        times: int | None = None,
-        lasts: timedelta | None = None,
-    ) -> ActiveFault:
+    def switch_on(self, name: str, **options: Unpack[FaultOptions]) -> ActiveFault:
         """A fault. Durations are as people write them, before speed divides them."""
-
-        def work(now: datetime) -> ActiveFault:
-            short, long = self._shortened(amount), self._shortened(lasts)
-            return self.faults.switch_on(name, amount=short, on=on, times=times, lasts=long, now=now)
-
-        return self.change(work)
+        short = shortened(options, self.timing)
+        return self.change(lambda now: self.faults.switch_on(name, now=now, **short))
 
     def switch_off(self, name: str | None = None) -> None:
         """A fault, or all."""
@@ -337,11 +326,11 @@ class Emulator:
     @property
     def due(self) -> datetime | None:
         """When the next thing happens by itself, the end of a fault included."""
-        return _first(self._scripted, self.faults.due)
+        return first(self._scripted, self.faults.due)
 
     @property
     def _scripted(self) -> datetime | None:
-        return _first(self.simulation.due, None if self.player is None else self.player.due)
+        return first(self.simulation.due, None if self.player is None else self.player.due)
 
     def _new_simulation(self, vms: Mapping[str, int], now: datetime, scenario: Scenario | None = None) -> None:
         """Nobody sees it until it is shown."""
@@ -361,13 +350,6 @@ class Emulator:
         self.simulation.publisher = self._endpoint.publisher
         self._endpoint.show(self.simulation.publication(), caller)
 
-    def _shortened(self, span: timedelta | None) -> timedelta | None:
-        return None if span is None else self.timing.shortened(span)
-
-
-def _first(*moments: datetime | None) -> datetime | None:
-    return min((moment for moment in moments if moment is not None), default=None)
-
 
 class Guests:
     """What guests cause, for `metadata.bridge`."""
@@ -381,4 +363,4 @@ class Guests:
 
     def heard(self, heard: Mapping[str, datetime]) -> None:
         emulator = self._emulator
-        emulator.change_for_guest(lambda now: emulator.simulation.hear(max(heard.values()), now))
+        emulator.change_for_guest(lambda now: emulator.simulation.record_poll(max(heard.values()), now))

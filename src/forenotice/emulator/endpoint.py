@@ -11,7 +11,6 @@ from typing import TypeVar
 from forenotice.clock import Clock
 from forenotice.core import errors
 from forenotice.core.timing import Timing
-from forenotice.emulator import active_faults
 from forenotice.emulator.active_faults import Faults
 from forenotice.emulator.faults import On
 from forenotice.emulator.interceptor import FaultInterceptor
@@ -92,17 +91,17 @@ class Endpoint:
         guest = self.published.by_name.get(vm)
         if guest is None or guest.scope is None:
             raise errors.NotFoundError(f"there is no VM {vm[:80]!r}")
-        met = self._faults.preview(On.POLLS)
-        if met.instead is not None:
-            answer, missing = active_faults.instead(met.instead), 0
-        elif met.changing:
-            answer, missing = active_faults.changed(met, guest.scope.document, version, None)
-        else:
-            answer, missing = Response(200, guest.scope.render(version)), 0
-        if answer is None:
-            return PollPreview(status=None, body=b"", faults=met.names)
-        body = answer.rest.partition(b"\r\n\r\n")[2]
-        return PollPreview(status=answer.status, body=body[: len(body) - missing], faults=met.names)
+        applied = self._faults.preview(On.POLLS)
+        response: Response | None = Response(200, guest.scope.render(version))
+        missing = 0
+        if applied.instead is not None:
+            response = applied.instead.response()
+        elif applied.changes:
+            response, missing = applied.change(guest.scope.document, version, None)
+        if response is None:
+            return PollPreview(status=None, body=b"", faults=applied.names)
+        body = response.rest.partition(b"\r\n\r\n")[2]
+        return PollPreview(status=response.status, body=body[: len(body) - missing], faults=applied.names)
 
     def show(self, scope: Publication, caller: str) -> None:
         """After all that was published before; callers are that VM from the same moment on."""

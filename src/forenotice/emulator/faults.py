@@ -5,9 +5,11 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import Enum, StrEnum
 from types import MappingProxyType
+from typing import TypedDict, Unpack
 
 from forenotice.core import errors
 from forenotice.core.documents import Document
+from forenotice.core.timing import Timing
 from forenotice.metadata import responses
 from forenotice.metadata.responses import Response
 from forenotice.settings.spans import LONGEST, Span
@@ -164,6 +166,27 @@ class DocumentChange:
 Effect = Delay | ErrorResponse | ConnectionReset | FixedResponse | DocumentChange
 
 
+class FaultOptions(TypedDict, total=False):
+    """How a fault is switched on; what is absent or None is its default."""
+
+    amount: timedelta | None
+    on: str | None
+    """Which requests meet it, such as `polls`."""
+    times: int | None
+    """How many requests meet it."""
+    lasts: timedelta | None
+
+
+def shortened(options: FaultOptions, timing: Timing) -> FaultOptions:
+    """Durations as people write them, divided by the speed."""
+    amount, lasts = options.get("amount"), options.get("lasts")
+    return {
+        **options,
+        "amount": None if amount is None else timing.shortened(amount),
+        "lasts": None if lasts is None else timing.shortened(lasts),
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Extent:
     """How much of a fault there is, and how long."""
@@ -187,15 +210,9 @@ class Fault:
     lasts: timedelta | None = None
     """The default; None: until it is switched off."""
 
-    def accept(
-        self,
-        *,
-        amount: timedelta | None = None,
-        times: int | None = None,
-        lasts: timedelta | None = None,
-        speed: float = 1,
-    ) -> Extent:
-        """Validate what is asked for, and fill in defaults. The speed divides defaults and limits."""
+    def accept(self, *, speed: float = 1, **options: Unpack[FaultOptions]) -> Extent:
+        """Validate the options, and fill in defaults. The speed divides defaults and limits."""
+        amount, times, lasts = options.get("amount"), options.get("times"), options.get("lasts")
         if times is not None and times < 1:
             raise errors.RefusedError(f"a fault cannot happen {times} times: give 1 or more")
         if lasts is not None and lasts <= NO_TIME:

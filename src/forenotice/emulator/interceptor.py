@@ -1,27 +1,27 @@
 """What comes between a connection of the real endpoint and its responses: faults, and the log of requests."""
 
-from collections.abc import Collection, Sequence
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from http import HTTPStatus
-from time import monotonic
 
 import msgspec
 
 from forenotice.core import errors
-from forenotice.emulator import active_faults, request_log
-from forenotice.emulator.active_faults import NO_FAULTS, AppliedFaults, Faults, Hold
+from forenotice.emulator import request_log
+from forenotice.emulator.active_faults import NO_FAULTS, AppliedFaults, Faults
 from forenotice.emulator.faults import On
 from forenotice.emulator.request_log import LoggedRequest, RequestLog
 from forenotice.metadata import responses
-from forenotice.metadata.checks import Action, Approve, Poll
+from forenotice.metadata.checks import Approve, Poll
 from forenotice.metadata.connection import Connection, Sent
 from forenotice.metadata.requests import Request
 from forenotice.metadata.responses import Persistence, Response
 from forenotice.wire import approvals, dates
 
 REASON = 200
-"""Bytes of what is no refusal of our own, such as a recorded one."""
+"""Bytes of a refusal that is not ours, such as a recorded one."""
 
 
 class Refusal(msgspec.Struct):
@@ -35,18 +35,24 @@ class Turn:
     request: Request
     at: datetime
     monotonic: float
-    met: AppliedFaults = NO_FAULTS
+    faults: AppliedFaults = NO_FAULTS
 
 
 class FaultInterceptor:
-    """Requests are its own to change: where every request is looked at, none is shared (`GuestEndpoint.quick`)."""
+    """It may change requests: where every request is looked at, none is shared (`GuestEndpoint.quick`).
+
+    A request is delayed by the emulator's clock, which may be moved, and by a timer, should that clock stand still.
+    """
 
     def __init__(self, connection: Connection, *, faults: Faults, requests: RequestLog) -> None:
         self._connection = connection
+        self._endpoint = connection.endpoint
         self._faults = faults
         self._requests = requests
         self._turn: Turn | None = None
-        self._hold: Hold | None = None
+        self._delays: dict[str, datetime] = {}
+        """Until when each fault delays the request."""
+        self._timer: asyncio.TimerHandle | None = None
 
     # What the connection calls
 
@@ -55,44 +61,48 @@ class FaultInterceptor:
         turn = self._turn = self._begin(request)
         request.admitted = request.admitted or self._connection.admit(request)
         if request.admitted is None:
-            # The gates are as real as without faults.
+            # Faults come after the real checks.
             return
-        turn.met = self._faults.apply(_kind(request.action))
-        if turn.met.holding:
+        match request.action:
+            case Poll():
+                turn.faults = self._faults.apply(On.POLLS)
+            case Approve():
+                turn.faults = self._faults.apply(On.APPROVALS)
+            case _:
+                turn.faults = self._faults.apply(On.ALL)
+        if turn.faults.delays:
             self._connection.hold(request)
-            endpoint = self._connection.endpoint
-            self._hold = Hold(endpoint.loop, endpoint.clock, dict(turn.met.holding), lambda: self._go_on(turn))
-            self._faults.hold(self, self._hold.until)
+            self._delay(turn.faults.delays)
         else:
             self._carry_out(turn)
 
-    def transform(self, request: Request, answer: Response, persistence: Persistence) -> Sent:
-        # One that is refused before its body has come has not had its turn.
+    def transform(self, request: Request, response: Response, persistence: Persistence) -> Sent:
+        # A request that is refused before its body has come has not had its turn.
         turn = self._turn or self._begin(request)
-        answer, missing = self._changed(turn, answer)
-        self._record(turn, answer)
-        # Who is refused at a gate has met nothing, but reads the same clock.
-        skew = turn.met.skew if request.admitted else self._faults.skew
-        data = _head(answer.status, self._connection.endpoint.clock.now() + skew, persistence) + answer.rest
+        missing = 0
+        guest, poll, applied = request.admitted, request.action, turn.faults
+        if applied.changes and isinstance(poll, Poll) and response.status in (200, 304) and guest and guest.scope:
+            response, missing = applied.change(guest.scope.document, poll.version, poll.condition)
+        self._record(turn, response)
+        # A refused caller meets no fault, but reads the same clock.
+        skew = applied.skew if guest else self._faults.skew
+        data = _head(response.status, self._endpoint.clock.now() + skew, persistence) + response.rest
         closes = Persistence.CLOSES if missing else persistence
         if request.method == "HEAD":
-            missing = len(answer.rest.partition(b"\r\n\r\n")[2])
-        return Sent(answer.status, data[: len(data) - missing], closes)
+            missing = len(response.rest.partition(b"\r\n\r\n")[2])
+        return Sent(response.status, data[: len(data) - missing], closes)
 
     def client_ended(self) -> None:
-        if self._hold is not None and self._turn is not None and isinstance(self._turn.request.action, Poll):
-            # Most likely it has given up, and nobody waits for this answer. An approval takes its time all the same.
-            self._hold.end()
+        if self._turn is not None and isinstance(self._turn.request.action, Poll):
+            # Most likely it has given up, and nobody reads the response. An approval is delayed all the same.
+            self._lift(tuple(self._delays))
 
     def server_stopping(self) -> None:
-        if self._hold is not None:
-            self._hold.end()
+        self._lift(tuple(self._delays))
 
     def closed(self, unanswered: Sequence[Request]) -> None:
         self._faults.interceptors.discard(self)
-        if self._hold is not None:
-            self._hold.cancel()
-            self._faults.hold(self, None)
+        self._delay({})
         if self._turn is not None:
             self._record(self._turn, None)
         for request in unanswered:
@@ -101,14 +111,13 @@ class FaultInterceptor:
     # What the faults call
 
     def faults_changed(self, over: Collection[str]) -> None:
-        # Whoever waits for a change would not meet a fault until that comes.
+        # A long poll would not meet the fault until it ends.
         self._connection.end_long_poll()
-        if self._hold is not None:
-            self._hold.lift(over)
+        self._lift(over)
 
     def clock_moved(self) -> None:
-        if self._hold is not None:
-            self._hold.clock_moved()
+        now = self._endpoint.clock.now()
+        self._lift([name for name, until in self._delays.items() if until <= now])
 
     @property
     def poll_under_way(self) -> tuple[str, float] | None:
@@ -120,39 +129,50 @@ class FaultInterceptor:
     # How
 
     def _begin(self, request: Request) -> Turn:
-        return Turn(request, self._connection.endpoint.clock.now(), monotonic())
+        return Turn(request, self._endpoint.clock.now(), self._endpoint.monotonic())
 
-    def _go_on(self, turn: Turn) -> None:
-        self._hold = None
-        self._faults.hold(self, None)
-        if self._connection.let_go(turn.request):
+    def _delay(self, delays: Mapping[str, datetime]) -> None:
+        self._delays = dict(delays)
+        until = max(delays.values(), default=None)
+        self._faults.set_delayed(self, until)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if until is not None:
+            seconds = max(0.0, (until - self._endpoint.clock.now()).total_seconds())
+            self._timer = self._endpoint.loop.call_later(seconds, self._release)
+
+    def _lift(self, names: Collection[str]) -> None:
+        """These faults delay it no longer."""
+        if self._delays.keys().isdisjoint(names):
+            return
+        left = {name: until for name, until in self._delays.items() if name not in names}
+        if left:
+            self._delay(left)
+        else:
+            self._release()
+
+    def _release(self) -> None:
+        self._delay({})
+        turn = self._turn
+        if turn is not None and self._connection.let_go(turn.request):
             self._carry_out(turn)
             self._connection.work()
 
     def _carry_out(self, turn: Turn) -> None:
-        request, met = turn.request, turn.met
-        if met.instead is None:
-            if met.changing and isinstance(request.action, Poll):
+        request, applied = turn.request, turn.faults
+        if applied.instead is None:
+            if applied.changes and isinstance(request.action, Poll):
                 # What is shown does not change when the true document does.
                 request.action = replace(request.action, wait=None)
             self._connection.serve(request)
-            return
-        answer = active_faults.instead(met.instead)
-        if answer is None:
+        elif (response := applied.instead.response()) is not None:
+            self._connection.respond(request, response)
+        else:
             self._record(turn, None)
             self._connection.reset()
-        else:
-            self._connection.respond(request, answer)
 
-    def _changed(self, turn: Turn, answer: Response) -> tuple[Response, int]:
-        guest, poll = turn.request.admitted, turn.request.action
-        is_document = isinstance(poll, Poll) and answer.status in (200, 304)
-        if not turn.met.changing or not is_document or guest is None or guest.scope is None:
-            return answer, 0
-        assert isinstance(poll, Poll)
-        return active_faults.changed(turn.met, guest.scope.document, poll.version, poll.condition)
-
-    def _record(self, turn: Turn, answer: Response | None) -> None:
+    def _record(self, turn: Turn, response: Response | None) -> None:
         self._turn = None
         request = turn.request
         target = request.head.target.decode("latin-1")
@@ -161,38 +181,29 @@ class FaultInterceptor:
             LoggedRequest(
                 at=turn.at,
                 monotonic=turn.monotonic,
-                answered=monotonic(),
+                answered=self._endpoint.monotonic(),
                 vm=guest.name if guest else None,
                 method=request.method,
                 target=target,
                 api_version=request_log.api_version(target),
                 headers={name.decode("latin-1"): text.decode("latin-1") for name, text in request.head.headers.items()},
                 body=request.body,
-                status=answer.status if answer else None,
-                fault=turn.met.names,
+                status=response.status if response else None,
+                fault=turn.faults.names,
                 event_ids=_event_ids(request),
-                reason=_reason(answer) if answer else None,
+                reason=_reason(response) if response else None,
             )
         )
 
 
-def _reason(answer: Response) -> str | None:
-    if answer.status < HTTPStatus.BAD_REQUEST:
+def _reason(response: Response) -> str | None:
+    if response.status < HTTPStatus.BAD_REQUEST:
         return None
-    body = answer.rest.partition(b"\r\n\r\n")[2]
+    body = response.rest.partition(b"\r\n\r\n")[2]
     try:
         return msgspec.json.decode(body, type=Refusal).error
     except msgspec.MsgspecError:
         return body[:REASON].decode(errors="replace")
-
-
-def _kind(action: Action) -> On:
-    match action:
-        case Poll():
-            return On.POLLS
-        case Approve():
-            return On.APPROVALS
-    return On.ALL
 
 
 def _head(status: int, date: datetime, persistence: Persistence) -> bytes:

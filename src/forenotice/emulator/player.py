@@ -6,11 +6,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Protocol, Unpack
 
 from forenotice.core import errors
 from forenotice.core.operations import Event, Status
 from forenotice.core.timing import Timing
+from forenotice.emulator.faults import FaultOptions, shortened
 from forenotice.emulator.scenarios.format import (
     FOREVER,
     FROZEN,
@@ -42,16 +43,7 @@ AFTER_AN_EMPTY_ROUND = timedelta(seconds=1)
 class Faults(Protocol):
     """Those of `faults.active`, or a rehearsal's."""
 
-    def switch_on(
-        self,
-        name: str,
-        *,
-        amount: timedelta | None = None,
-        on: str | None = None,
-        times: int | None = None,
-        lasts: timedelta | None = None,
-        now: datetime,
-    ) -> object: ...
+    def switch_on(self, name: str, *, now: datetime, **options: Unpack[FaultOptions]) -> object: ...
 
     def switch_off(self, name: str) -> None: ...
 
@@ -195,13 +187,11 @@ class Player:
                     self._simulation.approve(self._event(label).id, BY, self._now)
                 case CancelAction(cancel=label):
                     self._simulation.cancel(self._event(label).id, self._now)
-                case FaultAction() as act:
-                    amount, lasts = self._shortened(act.amount), self._shortened(act.lasts)
-                    self._faults.switch_on(
-                        act.fault, amount=amount, on=act.on, times=act.times, lasts=lasts, now=self._now
-                    )
-                case FrozenAction(frozen=amount):
-                    self._faults.switch_on(FROZEN, amount=self._shortened(amount), now=self._now)
+                case FaultAction(fault=name, amount=amount, on=on, times=times, lasts=lasts):
+                    options: FaultOptions = {"amount": amount, "on": on, "times": times, "lasts": lasts}
+                    self._faults.switch_on(name, now=self._now, **shortened(options, self._timing))
+                case FrozenAction(frozen=span):
+                    self._faults.switch_on(FROZEN, now=self._now, amount=self._timing.shortened(span))
                 case ClearAction(clear=name):
                     self._faults.switch_off(name)
         except errors.ForenoticeError as refusal:
@@ -249,9 +239,6 @@ class Player:
                 if status is not Status.SCHEDULED:
                     return f"{label!r} is {status} by then: it is too late to {act.verb} it"
         return refusal.message
-
-    def _shortened(self, span: timedelta | None) -> timedelta | None:
-        return None if span is None else self._timing.shortened(span)
 
     def _drawn(self, pause: SpanRange) -> timedelta:
         return pause.least + (pause.most - pause.least) * self._chance.random()

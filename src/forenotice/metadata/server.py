@@ -199,7 +199,7 @@ class OpenListener:
             forbidden = isinstance(error, PermissionError) and not self._unix
             remedy = "ports below 1024 are root's (or CAP_NET_BIND_SERVICE):" if forbidden else "free it or"
             raise errors.RefusedError(
-                f"GuestService cannot be served at {self._listener}: {reason}; {remedy} choose another with --metadata."
+                f"Guests cannot be served at {self._listener}: {reason}; {remedy} choose another with --metadata."
             ) from None
         self._acceptors += (Acceptor(listening, self._listener, self._accept) for listening in self._sockets)
 

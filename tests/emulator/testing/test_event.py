@@ -83,7 +83,7 @@ def test_what_is_carried_out_too_late_was_not_in_time(scheduled_events: Schedule
     scheduled_events.fault("latency", amount="10m", on="approvals")
     handler = threading.Thread(target=approve, args=(scheduled_events.url, event.id))
     handler.start()
-    until(lambda: scheduled_events._emulator.faults.holding)
+    until(lambda: scheduled_events._emulator.faults.delayed)
     scheduled_events.advance("5m")
     scheduled_events.clear_faults()
     handler.join(60)

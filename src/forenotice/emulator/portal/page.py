@@ -202,7 +202,7 @@ def following(emulator: Emulator) -> Upcoming | None:
 
 def _due(emulator: Emulator) -> Iterator[Upcoming]:
     """What is first of equals comes first."""
-    operation, player = emulator.simulation.following, emulator.player
+    operation, player = emulator.simulation.next_operation, emulator.player
     if operation is not None and operation.due_at is not None:
         yield Upcoming(operation.due_at, _of_operation(emulator, operation))
     if player is not None and player.due is not None:

@@ -3,11 +3,13 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from typing import Unpack
 
 from forenotice.core.fleet import Listening
 from forenotice.core.operations import Event, Status
 from forenotice.core.timing import Timing
 from forenotice.emulator import faults
+from forenotice.emulator.faults import FaultOptions
 from forenotice.emulator.player import Chance, Player
 from forenotice.emulator.scenarios import catalogue as scenarios
 from forenotice.emulator.scenarios.format import FOREVER, ChooseAction, Scenario, Step, WaitAction
@@ -93,22 +95,13 @@ class _Faults:
         self.now = START
         self.faults: list[PlannedFault] = []
 
-    def switch_on(
-        self,
-        name: str,
-        *,
-        amount: timedelta | None = None,
-        times: int | None = None,
-        lasts: timedelta | None = None,
-        now: datetime,
-        **_: object,
-    ) -> None:
+    def switch_on(self, name: str, *, now: datetime, **options: Unpack[FaultOptions]) -> None:
         self.now = now
         fault = faults.find(name)
-        extent = fault.accept(amount=amount, times=times, lasts=lasts)
+        extent = fault.accept(**options)
         self.switch_off(name)
         since = now - START
-        if times is not None:
+        if options.get("times") is not None:
             until: timedelta | None = since
         elif fault.effect == faults.Delay(since=faults.Since.FIRST):
             until = since + extent.amount

@@ -123,7 +123,7 @@ class Playback:
 
     def _has_looked(self, polls: int, since: float) -> bool:
         # Whoever waits for a change knows what there is, and whoever is held by a fault gets on only with time.
-        if self._emulator.waiting or self._emulator.faults.holding:
+        if self._emulator.waiting or self._emulator.faults.delayed:
             return True
         # What a fault has hidden the next poll shows, unless the fault lasts.
         lasting = {"", *(active.fault.name for active in self._emulator.faults.active if active.times is None)}

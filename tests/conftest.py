@@ -15,7 +15,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     for name in [name for name in os.environ if name.startswith("COVERAGE_")]:
         del os.environ[name]
 
-pytest_plugins = ("tests.postgres", "tests.sqlite", "tests.wheel")
+pytest_plugins = ("tests.databases", "tests.postgres", "tests.wheel")
 
 
 def pytest_collection_finish() -> None:

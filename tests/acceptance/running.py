@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tests.databases import new_sqlite
+
 PROGRAMS = Path(sys.executable).parent
 NEWEST = "2020-07-01"
 DEADLINE = 120.0
@@ -104,6 +106,9 @@ class Server:
         self.guests = self.operators = f"{HOST}:0"
         self.token = ""
         self._before = before
+        self.token_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if "--database" not in flags and "FORENOTICE_DATABASE" not in self.env:
+            new_sqlite(self.token_file.parent)
         self._log = home / "serve.stderr"
         self._output = home / "serve.stdout"
         self._log.touch()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.sqlite import new_sqlite
+from tests.databases import new_sqlite
 
 from forenotice import controlsocket
 from forenotice.cli.server import Nobody

@@ -12,7 +12,7 @@ from ssl import SSLContext
 from urllib.parse import urlencode
 
 from tests.control.running import DEADLINE, serving
-from tests.sqlite import new_sqlite
+from tests.databases import new_sqlite
 
 from forenotice import demo
 from forenotice.cli.server import Nobody

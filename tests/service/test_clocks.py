@@ -303,12 +303,12 @@ def test_a_stop_is_no_jump(sqlite_store: Store, rig: Rig, machine: Machine) -> N
 
 
 @pytest.fixture
-def servers(postgres_url: str) -> Iterator[list[Rig]]:
+def servers(migrated_postgres_url: str) -> Iterator[list[Rig]]:
     """Two servers on one database, on machines whose clocks are half an hour apart."""
     with ExitStack() as opened:
         found = []
         for minutes in (-15, 15):
-            store = open_store(postgres_url, migrate=True)
+            store = open_store(migrated_postgres_url, migrate=False)
             opened.callback(store.close)
 
             def wall(off: timedelta = timedelta(minutes=minutes)) -> datetime:

@@ -1,7 +1,6 @@
 """What is live about one VM, host or group: of many, the most urgent."""
 
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from tests.service.rig import OPERATOR, Rig
@@ -12,12 +11,6 @@ from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind
 from forenotice.service import fleet, maintenance, overview
 from forenotice.service.calls import View
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    """What the databases do differently is settled in tests/store."""
-    return f"sqlite:///{tmp_path / 'forenotice.db'}"
 
 
 @pytest.fixture

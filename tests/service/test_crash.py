@@ -19,6 +19,8 @@ from forenotice.store.database import Store
 from forenotice.store.opener import open_store
 from forenotice.store.transaction import Transaction
 
+pytestmark = pytest.mark.both_databases
+
 
 def test_what_had_started_goes_on_under_the_same_id(store: Store) -> None:
     rig = Rig(store).settle_demo()
@@ -228,8 +230,8 @@ def test_a_clock_that_jumps_takes_no_claim_away(store: Store) -> None:
     assert len(tick.tick(Rig(store, clock=rig.clock).service).tasks) == 1
 
 
-def test_two_processes_share_the_work_and_see_each_others_changes(postgres_url: str) -> None:
-    stores = [open_store(postgres_url, migrate=True) for _ in range(2)]
+def test_two_processes_share_the_work_and_see_each_others_changes(migrated_postgres_url: str) -> None:
+    stores = [open_store(migrated_postgres_url, migrate=False) for _ in range(2)]
     clock = ManualClock()
     one, two = (Rig(store, clock=clock) for store in stores)
     one.settle_demo()

@@ -1,6 +1,5 @@
 """The fleet as a grid, and finding something in it."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,12 +13,6 @@ from forenotice.service import fleet, fleet_map, maintenance, queries
 from forenotice.service.calls import View
 
 WEB = selectors.of_scopes("web,vm:db")
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    """What the databases do differently is settled in tests/store/test_places.py."""
-    return f"sqlite:///{tmp_path / 'forenotice.db'}"
 
 
 def told(found: View) -> dict[str, Any]:

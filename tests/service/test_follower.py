@@ -38,8 +38,8 @@ def is_added(rig: Rig, name: str) -> bool:
     return True
 
 
-def test_a_failover_is_survived(postgres_server: PostgresServer, postgres_url: str) -> None:
-    stores = [open_store(postgres_url, migrate=True) for _ in range(2)]
+def test_a_failover_is_survived(postgres_server: PostgresServer, migrated_postgres_url: str) -> None:
+    stores = [open_store(migrated_postgres_url, migrate=False) for _ in range(2)]
     one, two = (Rig(store, clock=SystemClock()) for store in stores)
     seconds = [0.0]
     two.service.heartbeats = Heartbeats(clock=lambda: seconds[0])

@@ -11,6 +11,8 @@ from forenotice.core.operations import Kind, Status
 from forenotice.service import fleet, history, maintenance, queries
 from forenotice.store.database import Store
 
+pytestmark = pytest.mark.both_databases
+
 
 def test_a_restart_is_told_approved_and_carried_out(rig: Rig) -> None:
     (operation,) = rig.schedule(Kind.RESTART, "web-0", reason="new kernel")

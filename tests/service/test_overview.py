@@ -3,7 +3,6 @@
 import json
 import random
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -101,12 +100,6 @@ def _do_something(rig: Rolling, chance: random.Random) -> None:
     except errors.ForenoticeError:
         # Such as another deletion of the same VM.
         rig.pass_time(seconds=5)
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    """What the databases do differently is settled in tests/store/test_overview.py."""
-    return f"sqlite:///{tmp_path / 'forenotice.db'}"
 
 
 def test_a_bar_from_its_appearance_to_its_end(rig: Rig) -> None:

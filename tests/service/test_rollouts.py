@@ -55,13 +55,6 @@ SPEED = 60
 """What is held is looked at once a minute, whatever the speed: so that is seldom."""
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'forenotice.db'}"
-    return str(request.getfixturevalue("migrated_postgres_url"))
-
-
 @pytest.fixture
 def rig(store: Store) -> Rolling:
     return Rolling(store, driver=Failing(Timing(speed=SPEED)), speed=SPEED).settle(FLEET)

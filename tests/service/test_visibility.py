@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,12 +26,6 @@ TENANT = roles.access("tenant", "web")
 MINE = Call(actor="tenant:shop", token_id="t2", origin="192.0.2.7", reason="new kernel", access=TENANT)
 PLATFORM = Call(actor="operator:pool-admin", token_id="t3", origin="10.9.8.7", reason="pool is sick")
 FOREIGN = re.compile(r"\b(pool\w*|db|batch|host-z|10\.9\.8\.7|sick|burn\w*)\b")
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    """What the databases do differently is settled in tests/store/test_seen.py."""
-    return f"sqlite:///{tmp_path / 'forenotice.db'}"
 
 
 class Burning:

@@ -106,8 +106,8 @@ class Server:
         self.guests = self.operators = f"{HOST}:0"
         self.token = ""
         self._before = before
-        self.token_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if "--database" not in flags and "FORENOTICE_DATABASE" not in self.env:
+        if not {"--data", "--database"} & set(flags):
+            self.token_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             new_sqlite(self.token_file.parent)
         self._log = home / "serve.stderr"
         self._output = home / "serve.stdout"

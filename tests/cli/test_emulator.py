@@ -94,7 +94,7 @@ def test_waiting_for_an_event(emulator: Controlled, run: Run, capsys: pytest.Cap
     assert main(["emulator", "wait", event["id"], "--timeout", "0s", "--json"]) == 1
     said = capsys.readouterr()
     assert json.loads(said.out)["status"] == "Started"
-    assert "Reboot of web-0 is not over after 0s. It has started at 20" in said.err
+    assert "Reboot of web-0 is not over after 0s. It started at 20" in said.err
     run("emulator", "advance", "1h")
     for flag in ("--gone", "--started", "--approved"):
         assert run("emulator", "wait", event["id"], flag).out.startswith("Reboot of web-0 is Completed.\n")

@@ -90,7 +90,7 @@ class RolloutWatch:
             for other, kind in _live_in(after, event.scope):
                 waits = kind is Kind.DEGRADED_HARDWARE and other.status is Status.SCHEDULED
                 if kind in PLANNED | {Kind.HARDWARE_FAILURE} and not waits:
-                    assert other.update_domain == event.update_domain, "another update domain is out or announced"
+                    assert other.update_domain == event.update_domain, "another update domain is down or announced"
             counted = [e for e, kind in _live_in(after, event.scope) if _is_out_or_announced(e, kind)]
             _require_within_budget(after, event.scope, _named(counted), _members(after, event.scope))
 

@@ -13,7 +13,7 @@ from forenotice.core.driver_calls import NotYet, Outcome, Task
 from forenotice.core.explanations import Explanation
 from forenotice.core.operations import Kind, Operation
 from forenotice.core.rollout_plan import Plan
-from forenotice.core.rollout_progress import GateCheck, Go
+from forenotice.core.rollout_progress import GateCheck
 from forenotice.core.rollouts import GateResult, Options, Request, Rollout, RolloutStatus, Stop, StopStatus
 
 Gate = Callable[[GateCheck], bool]
@@ -75,12 +75,13 @@ class RollingSite(Site):
         with self.transaction(rollouts=[rollout]) as draft:
             rollout_progress.settle(draft, rollout, ended)
             next_wave = min((stop.wave for stop in known if stop.status is StopStatus.WAITING), default=None)
-            step = rollout_progress.next_step(draft, rollout, len(under_way) - len(ended), next_wave)
-        return self._take(rollout, step) if step else None
+            busy = len(under_way) - len(ended)
+            wave = rollout_progress.next_step(draft, rollout, busy, next_wave)
+        return None if wave is None else self._take(rollout, wave, self.rollout(rollout).options.batch - busy)
 
-    def _take(self, rollout: str, step: Go) -> GateCheck | None:
-        most, taken, after = min(step.hosts, CANDIDATES), 0, ""
-        while taken < most and (stops := self.waiting(rollout, step.wave, after)[:CANDIDATES]):
+    def _take(self, rollout: str, wave: int, free: int) -> GateCheck | None:
+        most, taken, after = min(free, CANDIDATES), 0, ""
+        while taken < most and (stops := self.waiting(rollout, wave, after)[:CANDIDATES]):
             after = stops[-1].host
             hosts = [stop.host for stop in stops]
             with self.transaction(rollouts=[rollout], hosts=hosts, operations=self.moving_to(hosts)) as draft:
@@ -91,8 +92,8 @@ class RollingSite(Site):
             if self.rollout(rollout).status is not RolloutStatus.RUNNING:
                 return None
         left = [stop for stop in self.stops_of(rollout) if stop.status is StopStatus.UNDER_WAY]
-        wave_is_over = not left and not self.waiting(rollout, step.wave)
-        if wave_is_over or taken == most < step.hosts:
+        wave_is_over = not left and not self.waiting(rollout, wave)
+        if wave_is_over or taken == most < free:
             self.state.rollouts[rollout] = replace(self.rollout(rollout), due_at=self.now)
         return None
 

@@ -56,7 +56,8 @@ def test_silence_leaves_degraded_hardware_its_notice() -> None:
     site = row(listening=Listening.NEVER)
     said = site.explain(site.event(site.schedule(Kind.DEGRADED_HARDWARE, "a")))
     assert said.sentence == (
-        "Nobody there listens, so it keeps its full notice, until 2026-03-08 12:00:00 UTC, unless somebody approves it."
+        "No guest is listening, so it keeps its full notice, until 2026-03-08 12:00:00 UTC, "
+        "unless somebody approves it."
     )
     assert said.until == NOW + 7 * DAY
     assert said.waiting_for == ({"kind": "notice", "until": NOW + 7 * DAY},)
@@ -82,7 +83,7 @@ def test_just_after_start_up() -> None:
     site.expiry_from = site.now + 30 * SECOND
     said = site.explain(event)
     assert said.sentence == (
-        "Its time has come, but guests may not have seen it since the service started or the clock jumped: "
+        "NotBefore has passed, but guests may not have seen it since the service started or the clock jumped: "
         "it waits until 2026-03-01 12:15:30 UTC."
     )
     assert said.until == site.expiry_from
@@ -113,7 +114,7 @@ def test_another_update_domain_is_out_and_a_vm_is_busy() -> None:
     site.tick()
     said = site.explain(site.event(mine))
     assert said.sentences == (
-        f"Another update domain is out: it waits until event {site.event(out).id} on web (web-0) has ended.",
+        f"Another update domain is down: it waits until event {site.event(out).id} on web (web-0) has ended.",
         f"Operation {restart.id} acts on web-1: it waits until that has ended.",
         "It waits for approval by web (web-1), until 2026-03-01 12:15:00 UTC.",
     )
@@ -159,7 +160,7 @@ def test_what_somebody_must_act_on_is_said_first() -> None:
     site.set_policy("group:web", max_unavailable="1")
     said = site.explain(site.event(mine))
     assert said.sentences[:2] == (
-        "The budget can never be met: max_unavailable 1 of web allows 1 of its 4 VMs out at once. Change the budget.",
+        "The budget can never be met: max_unavailable 1 of web allows 1 of its 4 VMs down at once. Change the budget.",
         "No host can take web-0 and web-3: add or uncordon one that keeps their groups' domains apart.",
     )
     assert said.sentences[-1].startswith("It waits for approval by web (web-0 and web-3), until ")
@@ -175,7 +176,7 @@ def test_a_sentence_is_said_once() -> None:
         site.approve_all(operation)
     site.tick()
     said = site.explain(site.events(mine)[0])
-    assert said.sentence.count("Another update domain is out") == 1
+    assert said.sentence.count("Another update domain is down") == 1
 
 
 def test_what_failed_for_one_reason_is_told_once() -> None:
@@ -195,7 +196,7 @@ def test_what_is_being_carried_out() -> None:
     site.approve_all(operation)
     (task,) = site.tick()
     said = site.explain(site.event(operation))
-    assert said.sentence == "It has started at 2026-03-01 12:00:00 UTC and is in the driver's hands."
+    assert said.sentence == "It started at 2026-03-01 12:00:00 UTC, and the driver is carrying it out."
     site.fail(task, "no power")
     said = site.explain(site.event(operation))
     pause = "The driver failed for web-0 (no power); try 2 of 3 is at 2026-03-01 12:00:02 UTC."
@@ -215,7 +216,7 @@ def test_a_later_try_that_nobody_has_failed_is_being_carried_out() -> None:
     site.tick()
     site.state.operations[operation.id] = replace(site.state.operations[operation.id], attempt=1, failures={})
     said = site.explain(site.event(operation)).sentence
-    assert said == "It has started at 2026-03-01 12:00:00 UTC and is in the driver's hands, try 2 of 3."
+    assert said == "It started at 2026-03-01 12:00:00 UTC, and the driver is carrying it out, try 2 of 3."
 
 
 def test_what_has_been_carried_out() -> None:
@@ -285,7 +286,7 @@ def test_a_failure_that_nobody_can_take_in() -> None:
     assert said.sentence == (
         "It has started, but no host can take web-0 and web-3: add or uncordon one that keeps their groups' domains "
         "apart. "
-        "It has started at 2026-03-01 12:00:00 UTC and is in the driver's hands."
+        "It started at 2026-03-01 12:00:00 UTC, and the driver is carrying it out."
     )
     assert [(each["kind"], each.get("vm") or each["vms"]) for each in said.waiting_for] == [
         ("target-host", "web-0"),
@@ -311,10 +312,10 @@ def test_calls_to_the_driver_that_wait_for_their_wave() -> None:
     site.tick()
     standing = PendingCalls(waiting=2, under_way=7, at_once=8, at_once_per_host=None)
     homeless = site.explain(site.event(operation))
-    assert explanations.with_standing(homeless, standing) == homeless
+    assert explanations.with_pending_calls(homeless, standing) == homeless
     site.add_host("c")
     site.tick()
-    found = explanations.with_standing(site.explain(site.event(operation)), standing)
+    found = explanations.with_pending_calls(site.explain(site.event(operation)), standing)
     assert found.sentence.endswith("2 calls to the driver must wait: 7 of at most 8 are under way.")
     (waiting,) = found.waiting_for
     assert (waiting["kind"], waiting["calls_waiting"], waiting["calls_under_way"], waiting["at_once"]) == (
@@ -324,7 +325,7 @@ def test_calls_to_the_driver_that_wait_for_their_wave() -> None:
         8,
     )
     one = replace(standing, waiting=1, at_once_per_host=2)
-    assert explanations.with_standing(site.explain(site.event(operation)), one).sentence.endswith(
+    assert explanations.with_pending_calls(site.explain(site.event(operation)), one).sentence.endswith(
         "1 call to the driver must wait: 7 of at most 8 are under way, and at most 2 for each host."
     )
 
@@ -339,10 +340,10 @@ def test_when_a_try_of_the_driver_is_over_at_the_latest() -> None:
     under_way = site.explain(site.event(operation))
     until = NOW + timedelta(minutes=5)
     standing = PendingCalls(waiting=0, under_way=1, at_once=8, at_once_per_host=None)
-    assert explanations.with_standing(under_way, standing) == under_way
-    found = explanations.with_standing(under_way, replace(standing, until=until))
+    assert explanations.with_pending_calls(under_way, standing) == under_way
+    found = explanations.with_pending_calls(under_way, replace(standing, until=until))
     assert found.sentence.endswith(" This try is over by 2026-03-01 12:05:00 UTC at the latest.")
     assert (found.until, found.waiting_for[0]["until"]) == (until, until)
     # Nobody knows when there is a host for another VM of the same operation.
     homeless = replace(under_way, waiting_for=({"kind": "target-host", "vm": "web"}, *under_way.waiting_for))
-    assert explanations.with_standing(homeless, replace(standing, until=until)).until is None
+    assert explanations.with_pending_calls(homeless, replace(standing, until=until)).until is None

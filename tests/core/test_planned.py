@@ -276,7 +276,7 @@ def test_guests_are_not_told_while_somebody_is_on_the_way_to_the_host() -> None:
     assert site.operation(operation).status is Status.PLANNED
     assert site.operation(operation).due_at == TOLD + MINUTE
     said = explain(site, operation)
-    assert said.sentence == f"Operation {move.id} of its host is not over: it waits for that."
+    assert said.sentence == f"It waits until operation {move.id} on its host has ended."
     assert said.until is None
     site.wait(10 * SECOND)
     site.succeed(task)

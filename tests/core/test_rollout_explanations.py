@@ -41,7 +41,7 @@ def test_it_waits_for_approval_and_others_for_the_batch() -> None:
     said = site.explain_rollout(rollout)
     assert said.sentence == (
         "a is Scheduled: it waits for approval by vm-a, until 2026-03-01 12:15:00 UTC at the latest. "
-        "Others of wave 1 wait: the batch is 1."
+        "Other hosts of wave 1 wait: the batch is 1."
     )
     assert (said.since, said.until) == (NOW, NOW + NOTICE)
     (operation, batch) = said.waiting_for
@@ -62,7 +62,7 @@ def test_nobody_knows_how_long_a_driver_takes() -> None:
     site.tick()
     said = site.explain_rollout(rollout)
     assert said.sentence == (
-        "a is Started: it has started at 2026-03-01 12:00:00 UTC and is in the driver's hands. "
+        "a is Started: it started at 2026-03-01 12:00:00 UTC, and the driver is carrying it out. "
         "b is Scheduled: it waits for approval by vm-b, until 2026-03-01 12:15:00 UTC at the latest."
     )
     assert said.until is None
@@ -164,8 +164,8 @@ def test_it_is_being_cancelled_and_then_over() -> None:
     site.cancel_rollout(rollout)
     said = site.explain_rollout(rollout)
     assert said.sentence == (
-        "It was cancelled at 2026-03-01 12:00:01 UTC: what had started goes on to its end. "
-        "a is Started: it has started at 2026-03-01 12:00:00 UTC and is in the driver's hands."
+        "It was cancelled at 2026-03-01 12:00:01 UTC: operations that had started go on to their end. "
+        "a is Started: it started at 2026-03-01 12:00:00 UTC, and the driver is carrying it out."
     )
     assert (said.since, said.until, kinds(said)) == (NOW + SECOND, None, ["canceling", "operation"])
     site.wait(MINUTE)
@@ -201,7 +201,7 @@ def test_another_update_domain_is_announced_or_out() -> None:
     site.approve_all(other)
     site.tick()
     said = site.explain_rollout(rollout)
-    assert said.sentence.startswith("a waits: another update domain is out: it waits until event")
+    assert said.sentence.startswith("a waits: another update domain is down: it waits until event")
     assert said.waiting_for[0]["since"] == NOW + SECOND
 
 
@@ -216,11 +216,11 @@ def test_a_budget_and_other_maintenance_of_the_host() -> None:
     site.roll()
     said = site.explain_rollout(rollout)
     budget = (
-        "waits: max_unavailable 1 of web allows 1 of its 3 VMs out at once: "
+        "waits: max_unavailable 1 of web allows 1 of its 3 VMs down at once: "
         f"it waits until event {site.event(direct).id} has ended."
     )
     assert said.sentence == (
-        f"a {budget} b waits: operation {direct.id} of its host is not over: it waits for that. b {budget} c {budget}"
+        f"a {budget} b waits: it waits until operation {direct.id} on its host has ended. b {budget} c {budget}"
     )
     assert [(fact["host"], fact["kind"]) for fact in said.waiting_for] == [
         ("a", "budget"),
@@ -243,7 +243,7 @@ def test_a_users_action_may_use_up_a_budget() -> None:
     site.roll()
     said = site.explain_rollout(rollout)
     assert said.sentence == (
-        "a waits: min_available 1 of web allows 1 of its 2 VMs out at once: "
+        "a waits: min_available 1 of web allows 1 of its 2 VMs down at once: "
         f"it waits until event {site.event(restart).id} has ended."
     )
 
@@ -260,7 +260,7 @@ def test_a_budget_that_can_no_longer_be_met() -> None:
     site.approve_all(site.on("a"))
     said = site.explain_rollout(rollout)
     assert said.sentence == (
-        "a is Scheduled: the budget can never be met: max_unavailable 1 of web allows 1 of its 2 VMs out at once. "
+        "a is Scheduled: the budget can never be met: max_unavailable 1 of web allows 1 of its 2 VMs down at once. "
         "Change the budget."
     )
     site.cancel(site.on("a").id)
@@ -290,8 +290,8 @@ def test_the_window_of_the_rollout_and_of_a_group() -> None:
     said = site.explain_rollout(rollout)
     assert said.sentence == (
         "a is Scheduled: it is outside the window of web (daily 22:30-23:00 UTC): "
-        "it waits for it, until 2026-03-01 22:30:00 UTC. It is outside the window of its rollout "
-        "(daily 22:30-04:00 UTC; sat 01:00-02:00 UTC): it waits for it, until 2026-03-01 22:30:00 UTC."
+        "it waits until 2026-03-01 22:30:00 UTC. It is outside the window of its rollout "
+        "(daily 22:30-04:00 UTC; sat 01:00-02:00 UTC): it waits until 2026-03-01 22:30:00 UTC."
     )
     assert said.until == opens
     waiting = said.waiting_for[0]["waiting_for"]

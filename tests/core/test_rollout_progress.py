@@ -65,7 +65,7 @@ def test_events_are_made_only_when_their_wave_has_come() -> None:
     site.carry_on(takes=UPDATE)
     assert site.rollout(rollout).status is RolloutStatus.COMPLETED
     assert statuses(site, rollout) == {"a": "Done", "b": "Done", "c": "Done", "d": "Skipped"}
-    assert site.stop(rollout, "d").why == "it has no VMs: there is nobody to tell"
+    assert site.stop(rollout, "d").why == "it has no VMs, so no guest has to be told"
     carried_out = ["operation.scheduled", "operation.started", "driver.finished", "operation.completed"]
     assert site.actions(rollout=rollout.id) == [
         *["rollout.started", "rollout.host_skipped"],
@@ -238,7 +238,7 @@ def test_what_failed_is_not_passed_over_at_the_end() -> None:
     site.schedule(Kind.HARDWARE_FAILURE, "d")
     site.settle_now()
     assert site.rollout(rollout).status is RolloutStatus.PAUSED
-    assert site.rollout(rollout).why == "all is done but what failed (1): resume it, with or without those"
+    assert site.rollout(rollout).why == "all hosts are done except 1 that failed: resume it, with or without those"
     site.resume(rollout)
     site.settle_now()
     assert site.rollout(rollout).status is RolloutStatus.COMPLETED
@@ -791,7 +791,7 @@ def test_a_rollout_waits_for_the_same_that_is_planned_for_its_host() -> None:
     rollout = site.begin(hosts="a")
     site.roll()
     assert site.explain_rollout(rollout).sentence == (
-        f"a waits: operation {planned.id} of its host is not over: it waits for that."
+        f"a waits: it waits until operation {planned.id} on its host has ended."
     )
     other = site.begin(Kind.HOST_REBOOT, hosts="a")
     site.roll()

@@ -156,7 +156,7 @@ def test_who_does_not_listen_is_not_waited_for(portal: Portal) -> None:
     for scope in ("group:pool", "group:web"):
         fleet.set_policy(portal.service, SYSTEM, scope, {"listening": Listening.NEVER})
     said = outcome(visitor.get(asking(kind="degraded-hardware", name="host-b")))
-    assert "Nobody there listens, so it keeps its full notice" in said
+    assert "No guest is listening, so it keeps its full notice" in said
     assert "7 d from now. Earlier, as soon as somebody approves it." in said
 
 

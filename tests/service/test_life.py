@@ -83,7 +83,7 @@ def test_update_domains_take_turns(rig: Rig) -> None:
     now = {queries.operation(rig.service, each["id"])["status"]: each for each in operations}
     assert set(now) == {"Started", "Scheduled"}
     waits = now["Scheduled"]
-    assert "Another update domain is out" in queries.explain_event(rig.service, waits["events"][0]["id"])["sentence"]
+    assert "Another update domain is down" in queries.explain_event(rig.service, waits["events"][0]["id"])["sentence"]
     rig.run(12)
     assert queries.operation(rig.service, now["Started"]["id"])["status"] == "Completed"
     assert queries.operation(rig.service, waits["id"])["status"] == "Started"

@@ -145,7 +145,7 @@ def test_a_vm_on_the_way_there_is_waited_for(night: Rig) -> None:
     assert state(night, move)["targets"] == {"batch": "host-b"}
     look_at(night, TOLD)
     assert queries.explain_operation(night.service, update["id"])["sentence"] == (
-        f"Operation {move['id']} of its host is not over: it waits for that."
+        f"It waits until operation {move['id']} on its host has ended."
     )
     night.run(120, step=5)
     assert "batch" in state(night, update)["vms"]

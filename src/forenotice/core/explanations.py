@@ -1,6 +1,6 @@
-"""Why an event or an operation waits: for whom, for what, since when, until when; in sentences and as facts."""
+"""Why an event, an operation or a rollout waits: for whom, for what, since when, until when; in words and as facts."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -11,6 +11,13 @@ from forenotice.core.driver_calls import PendingCalls
 from forenotice.core.fleet import names
 from forenotice.core.operations import Event, Operation, Status, by_reason
 from forenotice.core.rollouts import BEFORE_THE_FIRST, Rollout, RolloutStatus, Stop
+
+TOLD_TOGETHER = frozenset({BlockerKind.APPROVAL, BlockerKind.TARGET_HOST, BlockerKind.ANNOUNCEMENT, BlockerKind.WINDOW})
+"""Kinds of blockers that are explained in one sentence."""
+SENTENCES = 3
+"""Of a rollout: operations and hosts that are explained in words; the facts have more."""
+
+Facts = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,11 +31,14 @@ class Explanation:
     """Since when it is so."""
     until: datetime | None
     """When the wait is over at the latest, be it for a try of the driver; None: nobody knows, or it does not wait."""
-    waiting_for: tuple[Mapping[str, object], ...] = ()
+    waiting_for: tuple[Facts, ...] = ()
 
     @property
     def sentence(self) -> str:
         return " ".join(self.sentences)
+
+
+# Events and operations
 
 
 def explain_event(draft: Draft, event: Event, expiry_from: datetime) -> Explanation:
@@ -40,47 +50,34 @@ def explain_event(draft: Draft, event: Event, expiry_from: datetime) -> Explanat
 
 
 def explain_operation(draft: Draft, operation: Operation, expiry_from: datetime) -> Explanation:
-    if operation.status is Status.PLANNED:
-        return _of_planned(draft, operation)
-    if operation.status is Status.SCHEDULED:
-        return _of_scheduled(draft, operation, start_blockers(draft, operation, expiry_from))
-    if operation.status is Status.STARTED:
-        return _of_started(draft, operation)
-    return of_ended("operation", operation)
+    match operation.status:
+        case Status.PLANNED:
+            found = announcement_blockers(draft, operation)
+            in_time = all(blocker.kind is BlockerKind.ANNOUNCEMENT for blocker in found)
+            since, otherwise = operation.created_at, "Nothing is in the way: guests are told now."
+            until = max(operation.not_before, draft.now) if in_time else None
+        case Status.SCHEDULED:
+            found = start_blockers(draft, operation, expiry_from)
+            announced = [event.created_at for event in draft.live_events_of(operation.id)]
+            since, otherwise = min(announced, default=operation.created_at), "Nothing is in the way: it starts now."
+            until = _start_at_the_latest(draft, operation, found)
+        case Status.STARTED:
+            return _of_started(draft, operation)
+        case _:
+            return of_ended("operation", operation)
+    return Explanation(
+        noun="operation",
+        id=operation.id,
+        sentences=tuple(sentences(draft, found)) or (otherwise,),
+        since=since,
+        until=until,
+        waiting_for=tuple(facts_of(draft, blocker) for blocker in found),
+    )
 
 
 def of_ended(noun: str, ended: Event | Operation) -> Explanation:
-    return Explanation(
-        noun=noun,
-        id=ended.id,
-        sentences=(f"It is over: {ended.status} at {moment_told(ended.ended_at)}.",),
-        since=ended.ended_at,
-        until=None,
-    )
-
-
-def _of_planned(draft: Draft, operation: Operation) -> Explanation:
-    found = announcement_blockers(draft, operation)
-    in_time = all(blocker.kind is BlockerKind.ANNOUNCEMENT for blocker in found)
-    return Explanation(
-        noun="operation",
-        id=operation.id,
-        sentences=tuple(sentences(draft, found)) or ("Nothing is in the way: guests are told now.",),
-        since=operation.created_at,
-        until=max(operation.not_before, draft.now) if in_time else None,
-        waiting_for=tuple(facts(draft, blocker) for blocker in found),
-    )
-
-
-def _of_scheduled(draft: Draft, operation: Operation, found: list[Blocker]) -> Explanation:
-    return Explanation(
-        noun="operation",
-        id=operation.id,
-        sentences=tuple(sentences(draft, found)) or ("Nothing is in the way: it starts now.",),
-        since=min((event.created_at for event in draft.live_events_of(operation.id)), default=operation.created_at),
-        until=_start_at_the_latest(draft, operation, found),
-        waiting_for=tuple(facts(draft, blocker) for blocker in found),
-    )
+    said = f"It is over: {ended.status} at {moment_told(ended.ended_at)}."
+    return Explanation(noun=noun, id=ended.id, sentences=(said,), since=ended.ended_at, until=None)
 
 
 def _start_at_the_latest(draft: Draft, operation: Operation, found: list[Blocker]) -> datetime | None:
@@ -88,17 +85,14 @@ def _start_at_the_latest(draft: Draft, operation: Operation, found: list[Blocker
     if len(ends) < len(found):
         return None
     latest = max(ends, default=draft.now)
-    if not operation.kind.traits.planned:
-        return latest
     # A window that is open now may have closed by then.
-    return windows.next_open(windows.all_demands(draft, operation.vms, operation.rollout).values(), latest)
+    return _next_open(draft, operation, latest) if operation.kind.traits.planned else latest
 
 
 def start_at_the_earliest(draft: Draft, operation: Operation, expiry_from: datetime) -> datetime | None:
     """If everybody approved now, and what ends at no known time ended now; None: never, as things are."""
     if operation.status is Status.PLANNED:
-        told_at = operation.due_at or draft.now
-        return windows.next_open(windows.all_demands(draft, operation.vms, operation.rollout).values(), told_at)
+        return _next_open(draft, operation, operation.due_at or draft.now)
     if operation.status is not Status.SCHEDULED:
         return operation.started_at
     found = start_blockers(draft, operation, expiry_from)
@@ -106,65 +100,23 @@ def start_at_the_earliest(draft: Draft, operation: Operation, expiry_from: datet
     return None if None in ends else max((end for end in ends if end is not None), default=draft.now)
 
 
-def with_standing(explanation: Explanation, standing: PendingCalls) -> Explanation:
-    """With what only the process knows that calls the driver."""
-    if not any(facts["kind"] == "driver" for facts in explanation.waiting_for):
-        return explanation
-    if not standing.waiting:
-        return explanation if standing.until is None else _with_end(explanation, standing.until)
-    calls = "1 call" if standing.waiting == 1 else f"{standing.waiting} calls"
-    of_host = f", and at most {standing.at_once_per_host} for each host" if standing.at_once_per_host else ""
-    said = (
-        f"{calls} to the driver must wait: {standing.under_way} of at most {standing.at_once} are under way{of_host}."
-    )
-    more = {"calls_waiting": standing.waiting, "calls_under_way": standing.under_way, "at_once": standing.at_once}
-    return _with_driver_facts(explanation, said, more)
-
-
-def with_clock_behind(explanation: Explanation, behind: timedelta) -> Explanation:
-    """With a sentence about the clock, because the times look wrong on every other clock."""
-    return replace(explanation, sentences=(*explanation.sentences, clock_behind(behind)))
-
-
-def clock_behind(behind: timedelta) -> str:
-    return (
-        f"The clock is {behind.total_seconds():.0f} s behind the journal; the service goes on from the journal's time, "
-        "so all times here are ahead by as much."
-    )
-
-
-def _with_end(explanation: Explanation, until: datetime) -> Explanation:
-    said = f"This try is over by {moment_told(until)} at the latest."
-    alone = len(explanation.waiting_for) == 1
-    return _with_driver_facts(replace(explanation, until=until if alone else None), said, {"until": until})
-
-
-def _with_driver_facts(explanation: Explanation, said: str, more: Mapping[str, object]) -> Explanation:
-    waiting = ({**facts, **more} if facts["kind"] == "driver" else facts for facts in explanation.waiting_for)
-    *others, of_driver = explanation.sentences
-    return replace(explanation, sentences=(*others, f"{of_driver} {said}"), waiting_for=tuple(waiting))
+def _next_open(draft: Draft, operation: Operation, moment: datetime) -> datetime | None:
+    return windows.next_open(windows.all_demands(draft, operation.vms, operation.rollout).values(), moment)
 
 
 def _of_started(draft: Draft, operation: Operation) -> Explanation:
-    homeless, driven = driver_calls.unplaced(operation), list(driver_calls.asked_for(operation))
+    unplaced, driven = driver_calls.unplaced(operation), list(driver_calls.asked_for(operation))
     said: list[str] = []
-    waiting: list[Mapping[str, object]] = []
-    if homeless:
-        sizes = {name: placement.size_in_the_way(draft, name) for name in homeless}
+    waiting: list[Facts] = []
+    if unplaced:
+        sizes = {name: placement.size_in_the_way(draft, name) for name in unplaced}
         said.append(f"It has started, but {placement.without_target(sizes)}.")
-        found = (Blocker(kind=BlockerKind.TARGET_HOST, vm=name, size=size) for name, size in sizes.items())
-        waiting += [facts(draft, blocker) for blocker in found]
+        for name, size in sizes.items():
+            waiting.append(facts_of(draft, Blocker(kind=BlockerKind.TARGET_HOST, vm=name, size=size)))
     if driven and operation.attempt < draft.timing.retries.tries:
         said.append(_driven(draft, operation))
-        waiting.append(
-            {
-                "kind": "driver",
-                "vms": driven,
-                "attempt": operation.attempt + 1,
-                "since": operation.started_at,
-                "failures": dict(operation.failures),
-            }
-        )
+        attempt = {"attempt": operation.attempt + 1, "since": operation.started_at}
+        waiting.append({"kind": "driver", "vms": driven, **attempt, "failures": dict(operation.failures)})
     if not waiting:
         said.append(f"It has {'failed' if driven else 'been carried out'} and ends in a moment.")
     return Explanation(
@@ -183,23 +135,62 @@ def _driven(draft: Draft, operation: Operation) -> str:
     if not operation.failures:
         # Also after a failed try: a VM that is served since, while another was turned away by its new host's failure.
         again = f", {number}" if operation.attempt else ""
-        return f"It has started at {moment_told(operation.started_at)} and is in the driver's hands{again}."
+        return f"It started at {moment_told(operation.started_at)}, and the driver is carrying it out{again}."
     because = names(f"{names(vms)} ({reason})" for reason, vms in by_reason(operation.failures).items())
     pausing = operation.due_at is not None and operation.due_at > draft.now
     now = f"{number} is at {moment_told(operation.due_at)}" if pausing else f"it is asked again, {number}"
     return f"The driver failed for {because}; {now}."
 
 
+# What only the process knows that answers
+
+
+def with_pending_calls(explanation: Explanation, calls: PendingCalls) -> Explanation:
+    if not any(facts["kind"] == "driver" for facts in explanation.waiting_for):
+        return explanation
+    more: Facts
+    if calls.waiting:
+        number = "1 call" if calls.waiting == 1 else f"{calls.waiting} calls"
+        of_host = f", and at most {calls.at_once_per_host} for each host" if calls.at_once_per_host else ""
+        said = f"{number} to the driver must wait: {calls.under_way} of at most {calls.at_once} are under way{of_host}."
+        more = {"calls_waiting": calls.waiting, "calls_under_way": calls.under_way, "at_once": calls.at_once}
+    elif calls.until is not None:
+        said, more = f"This try is over by {moment_told(calls.until)} at the latest.", {"until": calls.until}
+        explanation = replace(explanation, until=calls.until if len(explanation.waiting_for) == 1 else None)
+    else:
+        return explanation
+    waiting = ({**facts, **more} if facts["kind"] == "driver" else facts for facts in explanation.waiting_for)
+    *others, of_driver = explanation.sentences
+    return replace(explanation, sentences=(*others, f"{of_driver} {said}"), waiting_for=tuple(waiting))
+
+
+def with_clock_behind(explanation: Explanation, behind: timedelta) -> Explanation:
+    """With a sentence about the clock, because the times look wrong on every other clock."""
+    return replace(explanation, sentences=(*explanation.sentences, clock_behind(behind)))
+
+
+def clock_behind(behind: timedelta) -> str:
+    return (
+        f"The clock is {behind.total_seconds():.0f} s behind the journal; the service goes on from the journal's time, "
+        "so all times here are ahead by as much."
+    )
+
+
+# Blockers in words
+
+
 def sentences(draft: Draft, found: list[Blocker]) -> list[str]:
     """First what has no end, and of that what does not end by itself: somebody must act."""
-    together = {kind: [each for each in found if each.kind is kind and not _opens(each)] for kind in TOLD_TOGETHER}
     said: dict[str, None] = {}
+    told: set[BlockerKind] = set()
     for blocker in sorted(found, key=lambda each: (each.until is not None, bool(each.event or each.operation))):
-        if blocker.kind not in together or _opens(blocker):
-            said[_sentence(draft, blocker) + _held_up(draft, blocker)] = None
-        elif alike := together[blocker.kind]:
-            together[blocker.kind] = []
-            said[TOLD_TOGETHER[blocker.kind](draft, alike, found)] = None
+        alike = [blocker]
+        if blocker.kind in TOLD_TOGETHER and not _opens(blocker):
+            if blocker.kind in told:
+                continue
+            told.add(blocker.kind)
+            alike = [each for each in found if each.kind is blocker.kind and not _opens(each)]
+        said[_sentence(draft, alike, found) + _held_up(draft, blocker)] = None
     return list(said)
 
 
@@ -208,97 +199,63 @@ def _opens(blocker: Blocker) -> bool:
     return blocker.kind is BlockerKind.WINDOW and blocker.until is not None
 
 
-def _approval(draft: Draft, awaited: list[Blocker], found: list[Blocker]) -> str:
-    who = names(_who(draft, blocker.event or "") for blocker in awaited)
-    until = awaited[0].until
-    last = until is not None and all(each.until is not None and each.until <= until for each in found)
-    return f"It waits for approval by {who}, until {moment_told(until)}{' at the latest' if last else ''}."
-
-
-def _homeless(_: Draft, homeless: list[Blocker], __: list[Blocker]) -> str:
-    said = placement.without_target({blocker.vm or "": blocker.size for blocker in homeless})
-    return f"{said[:1].upper()}{said[1:]}."
-
-
-def _announcement(draft: Draft, put_off: list[Blocker], _: list[Blocker]) -> str:
-    told_at, opens_at = moment_told(put_off[0].until), moment_told(put_off[0].opens_at)
-    whose = names(_hours(draft, blocker) for blocker in put_off)
-    opens = f"window of {whose} opens at" if len(put_off) == 1 else f"windows of {whose} are open together from"
-    return f"It is planned; guests are told at {told_at}, because the {opens} {opens_at}."
-
-
-def _never(draft: Draft, closed: list[Blocker], _: list[Blocker]) -> str:
-    whose = names(_hours(draft, blocker) for blocker in closed)
-    if len(closed) == 1:
-        return f"The window of {whose} has no hours in common with the others that it needs: change one of them."
-    return f"The windows of {whose} have no hours in common: change one of them."
-
-
-TOLD_TOGETHER: Mapping[BlockerKind, Callable[[Draft, list[Blocker], list[Blocker]], str]] = {
-    BlockerKind.APPROVAL: _approval,
-    BlockerKind.TARGET_HOST: _homeless,
-    BlockerKind.ANNOUNCEMENT: _announcement,
-    BlockerKind.WINDOW: _never,
-}
-"""Kinds of blockers that are explained together, in one sentence."""
-
-
-def _sentence(draft: Draft, blocker: Blocker) -> str:
+def _sentence(draft: Draft, alike: list[Blocker], found: list[Blocker]) -> str:  # noqa: C901 - one case for each kind
+    blocker = alike[0]
     until = moment_told(blocker.until)
-    other = _who(draft, blocker.event or "")
-    return {
-        BlockerKind.NOTICE: (
-            f"Nobody there listens, so it keeps its full notice, until {until}, unless somebody approves it."
-        ),
-        BlockerKind.START_UP: (
-            "Its time has come, but guests may not have seen it since the service started or the clock jumped: "
-            f"it waits until {until}."
-        ),
-        BlockerKind.CLOCK: f"The clock jumped ahead since it was announced: its notice really ends at {until}.",
-        BlockerKind.UPDATE_DOMAIN: (
-            f"Another update domain is {_out(draft, blocker)}: "
-            f"it waits until event {blocker.event} on {other} has ended."
-        ),
-        BlockerKind.VM_BUSY: _busy(draft, blocker),
-        BlockerKind.EARLIER_DELETION: (
-            f"The deletion of {other}, announced earlier, is not approved yet: it waits for that until {until}."
-        ),
-        BlockerKind.BUDGET: _budget(draft, blocker),
-        BlockerKind.WINDOW: _window(draft, blocker),
-        BlockerKind.ROLLOUT: _paused(draft, blocker),
-        BlockerKind.HOST_BUSY: f"Operation {blocker.operation} of its host is not over: it waits for that.",
-    }[blocker.kind]
-
-
-def _out(draft: Draft, blocker: Blocker) -> str:
-    event = draft.world.events.get(blocker.event or "")
-    return "announced" if event and event.status is Status.SCHEDULED else "out"
-
-
-def _busy(draft: Draft, blocker: Blocker) -> str:
-    if blocker.operation is None:
-        return ""
-    traits = draft.operation(blocker.operation).kind.traits
-    leaves = traits.moves or traits.removes
-    what = "when it has left its host, this no longer names it" if leaves else "it waits until that has ended"
-    return f"Operation {blocker.operation} acts on {blocker.vm}: {what}."
-
-
-def _budget(draft: Draft, blocker: Blocker) -> str:
-    if blocker.kind is not BlockerKind.BUDGET:
-        return ""
-    scope = draft.scope(blocker.scope or "")
-    members = draft.size_of(scope.key)
-    allows = f"{budgets.told(scope.policy, members)} of {scope.name} allows {budgets.allowed(scope.policy, members)}"
-    if blocker.event is None:
-        return f"The budget can never be met: {allows} of its {members} VMs out at once. Change the budget."
-    return f"{allows} of its {members} VMs out at once: it waits until event {blocker.event} has ended."
-
-
-def _window(draft: Draft, blocker: Blocker) -> str:
-    if blocker.kind is not BlockerKind.WINDOW:
-        return ""
-    return f"It is outside the window of {_hours(draft, blocker)}: it waits for it, until {moment_told(blocker.until)}."
+    match blocker.kind:
+        case BlockerKind.APPROVAL:
+            who = names(_who(draft, each.event) for each in alike)
+            last = all(each.until and blocker.until and each.until <= blocker.until for each in found)
+            return f"It waits for approval by {who}, until {until}{' at the latest' if last else ''}."
+        case BlockerKind.NOTICE:
+            return f"No guest is listening, so it keeps its full notice, until {until}, unless somebody approves it."
+        case BlockerKind.START_UP:
+            return (
+                "NotBefore has passed, but guests may not have seen it since the service started or the clock jumped: "
+                f"it waits until {until}."
+            )
+        case BlockerKind.CLOCK:
+            return f"The clock jumped ahead since it was announced: its notice really ends at {until}."
+        case BlockerKind.UPDATE_DOMAIN:
+            event = draft.world.events.get(blocker.event or "")
+            state = "announced" if event and event.status is Status.SCHEDULED else "down"
+            who = _who(draft, blocker.event)
+            return f"Another update domain is {state}: it waits until event {blocker.event} on {who} has ended."
+        case BlockerKind.VM_BUSY:
+            traits = draft.operation(blocker.operation or "").kind.traits
+            leaves = traits.moves or traits.removes
+            what = "when it has left its host, this no longer names it" if leaves else "it waits until that has ended"
+            return f"Operation {blocker.operation} acts on {blocker.vm}: {what}."
+        case BlockerKind.EARLIER_DELETION:
+            who = _who(draft, blocker.event)
+            return f"The deletion of {who}, announced earlier, is not approved yet: it waits for that until {until}."
+        case BlockerKind.TARGET_HOST:
+            said = placement.without_target({each.vm or "": each.size for each in alike})
+            return f"{said[:1].upper()}{said[1:]}."
+        case BlockerKind.BUDGET:
+            scope = draft.scope(blocker.scope or "")
+            members = draft.size_of(scope.key)
+            most = budgets.allowed(scope.policy, members)
+            allows = f"{budgets.told(scope.policy, members)} of {scope.name} allows {most} of its {members} VMs down"
+            if blocker.event is None:
+                return f"The budget can never be met: {allows} at once. Change the budget."
+            return f"{allows} at once: it waits until event {blocker.event} has ended."
+        case BlockerKind.WINDOW if blocker.until is not None:
+            return f"It is outside the window of {_hours(draft, blocker)}: it waits until {until}."
+        case BlockerKind.WINDOW:
+            whose = names(_hours(draft, each) for each in alike)
+            if len(alike) > 1:
+                return f"The windows of {whose} have no hours in common: change one of them."
+            return f"The window of {whose} has no hours in common with the others that it needs: change one of them."
+        case BlockerKind.ROLLOUT:
+            rollout = draft.rollout(blocker.rollout or "")
+            return f"Its rollout {rollout.id} is paused ({rollout.why}): it waits until the rollout is resumed."
+        case BlockerKind.HOST_BUSY:
+            return f"It waits until operation {blocker.operation} on its host has ended."
+        case _:
+            whose = names(_hours(draft, each) for each in alike)
+            opens = f"window of {whose} opens at" if len(alike) == 1 else f"windows of {whose} are open together from"
+            return f"It is planned; guests are told at {until}, because the {opens} {moment_told(blocker.opens_at)}."
 
 
 def _hours(draft: Draft, blocker: Blocker) -> str:
@@ -311,13 +268,6 @@ def _hours(draft: Draft, blocker: Blocker) -> str:
     return f"{whose} ({'; '.join(map(str, hours))})"
 
 
-def _paused(draft: Draft, blocker: Blocker) -> str:
-    if blocker.kind is not BlockerKind.ROLLOUT:
-        return ""
-    rollout = draft.rollout(blocker.rollout or "")
-    return f"Its rollout {rollout.id} is paused ({rollout.why}): it waits until that is resumed."
-
-
 def _held_up(draft: Draft, blocker: Blocker) -> str:
     """What somebody must do before the other thing can end."""
     other = draft.operation(blocker.operation) if blocker.operation else None
@@ -327,16 +277,14 @@ def _held_up(draft: Draft, blocker: Blocker) -> str:
     return f" That is a part of rollout {other.rollout}, which is paused: resume or cancel it." if paused else ""
 
 
-def _who(draft: Draft, event_id: str) -> str:
+def _who(draft: Draft, event_id: str | None) -> str:
     """Those an event names, with their group where they have one."""
-    event = draft.world.events.get(event_id)
-    if event is None:
-        return ""
+    event = draft.event(event_id or "")
     kind, _, name = event.scope.partition(":")
     return f"{name} ({names(event.resources)})" if kind == "group" else name
 
 
-def facts(draft: Draft, blocker: Blocker) -> Mapping[str, object]:
+def facts_of(draft: Draft, blocker: Blocker) -> Facts:
     known: dict[str, object] = {"kind": blocker.kind.value}
     for name in ("until", "opens_at", "scope", "event", "operation", "vm", "size", "rollout"):
         value = getattr(blocker, name)
@@ -344,35 +292,26 @@ def facts(draft: Draft, blocker: Blocker) -> Mapping[str, object]:
             known[name] = value
     event = draft.world.events.get(blocker.event or "")
     if event is not None:
-        known["resources"] = list(event.resources)
-    if since := _since(draft, blocker):
-        known["since"] = since
-    return known
-
-
-def _since(draft: Draft, blocker: Blocker) -> datetime | None:
-    """Since when the other thing is in the way."""
+        known |= {"resources": list(event.resources), "since": event.created_at}
     if blocker.operation is not None:
         other = draft.operation(blocker.operation)
-        return other.started_at or other.created_at
-    event = draft.world.events.get(blocker.event or "")
-    return None if event is None else event.created_at
+        known["since"] = other.started_at or other.created_at
+    return known
 
 
 def moment_told(moment: datetime | None) -> str:
     return "" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
-SENTENCES = 3
-"""Operations and hosts that are told of in words; the facts have more."""
+# Rollouts
 
 
 @dataclass(slots=True)
-class _Found:
+class _Reasons:
     since: datetime | None
-    sentences: list[str] = field(default_factory=list)
-    facts: list[Mapping[str, object]] = field(default_factory=list)
     until: datetime | None = None
+    sentences: list[str] = field(default_factory=list)
+    facts: list[Facts] = field(default_factory=list)
 
     def add(self, sentence: str, **facts: object) -> None:
         self.sentences.append(sentence)
@@ -389,108 +328,69 @@ def explain_rollout(
     more: int = 0,
 ) -> Explanation:
     """`live` are its operations, but for so many `more`; `waiting` some of the hosts of the wave."""
-    found = _Found(since=rollout.since)
+    found, since = _Reasons(since=rollout.since), moment_told(rollout.since)
     match rollout.status:
         case RolloutStatus.PAUSED:
-            found.add(
-                f"It {_pause_told(rollout)}. Since {moment_told(rollout.since)} nothing of it starts, "
-                "until it is resumed.",
-                kind="paused",
-                why=rollout.why,
-                since=rollout.since,
-            )
+            why = rollout.why.rstrip(".")
+            paused = f"was {why}" if why.startswith(rollout_progress.PAUSED_BY) else f"is paused: {why}"
+            said = f"It {paused}. Since {since} nothing of it starts, until it is resumed."
+            found.add(said, kind="paused", why=rollout.why, since=rollout.since)
         case RolloutStatus.CANCELING:
-            found.add(
-                f"It was cancelled at {moment_told(rollout.since)}: what had started goes on to its end.",
-                kind="canceling",
-                since=rollout.since,
-            )
+            said = f"It was cancelled at {since}: operations that had started go on to their end."
+            found.add(said, kind="canceling", since=rollout.since)
         case RolloutStatus.RUNNING if rollout.opened_at is None:
-            _before_wave(draft, rollout, waiting, found)
+            if rollout.wave != BEFORE_THE_FIRST:
+                _before_wave(draft, rollout, waiting, found)
         case RolloutStatus.RUNNING:
             found.since = rollout.opened_at
         case _:
             found.sentences.append(f"It is over: {rollout.status} at {moment_told(rollout.ended_at)}.")
-    _operations(draft, rollout, live, more, expiry_from, found)
+    _explain_operations(draft, rollout, live, more, expiry_from, found)
     if rollout.status is RolloutStatus.RUNNING and rollout.opened_at is not None:
-        _hosts(draft, rollout, len(live) + more, waiting, found)
-    if not found.sentences:
-        found.sentences.append("Nothing is in the way: it goes on now.")
+        _explain_hosts(draft, rollout, len(live) + more, waiting, found)
     return Explanation(
         noun="rollout",
         id=rollout.id,
-        sentences=tuple(found.sentences),
+        sentences=tuple(found.sentences) or ("Nothing is in the way: it goes on now.",),
         since=found.since,
         until=found.until,
         waiting_for=tuple(found.facts),
     )
 
 
-def _before_wave(draft: Draft, rollout: Rollout, waiting: Sequence[Stop], found: _Found) -> None:
-    result = rollout.gate_result
-    if rollout.wave == BEFORE_THE_FIRST:
-        return
+def _before_wave(draft: Draft, rollout: Rollout, waiting: Sequence[Stop], found: _Reasons) -> None:
+    """Its pause, its window or its gate."""
+    result, gate, wave = rollout.gate_result, rollout.options.told().gate, f"Wave {rollout.wave + 1}"
+    found.since = rollout.opens_at
     if draft.now < rollout.opens_at:
-        found.since = rollout.opens_at - draft.timing.shortened(rollout.options.pause)
-        found.until = rollout.opens_at
-        found.add(
-            f"It pauses before wave {rollout.wave + 1}, until {moment_told(rollout.opens_at)}.",
-            kind="pause",
-            since=found.since,
-            until=rollout.opens_at,
-        )
-    elif (later := rollout_progress.told_at(draft, rollout)) > draft.now:
-        found.since, found.until = rollout.opens_at, later
-        hours = "; ".join(map(str, rollout.options.windows))
-        found.add(
-            f"Wave {rollout.wave + 1} is planned; guests are told from {moment_told(later)} on, because of its window "
-            f"({hours}).",
-            kind=BlockerKind.ANNOUNCEMENT.value,
-            since=rollout.opens_at,
-            until=later,
-        )
-    elif rollout.options.gate is not None and all(
-        rollout_progress.is_put_off(draft, rollout, stop.host) for stop in waiting
-    ):
-        found.since = rollout.opens_at
-        _hosts(draft, rollout, 0, waiting, found)
-    elif rollout.options.gate is not None and not (result and result.green):
-        found.since = rollout.opens_at
-        said = f"at {moment_told(result.at)} it was red: {result.status}" if result else "it is being asked"
-        gate = rollout.options.told().gate
-        found.add(
-            f"Wave {rollout.wave + 1} waits for its gate {gate}: {said}.",
-            kind="gate",
-            gate=gate,
-            since=rollout.opens_at,
-            status=result.status if result else None,
-        )
+        found.since, found.until = rollout.opens_at - draft.timing.shortened(rollout.options.pause), rollout.opens_at
+        said = f"It pauses before {wave.lower()}, until {moment_told(rollout.opens_at)}."
+        found.add(said, kind="pause", since=found.since, until=found.until)
+    elif (later := rollout_progress.announce_at(draft, rollout)) > draft.now:
+        found.until, hours = later, "; ".join(map(str, rollout.options.windows))
+        said = f"{wave} is planned; guests are told from {moment_told(later)} on, because of its window ({hours})."
+        found.add(said, kind=BlockerKind.ANNOUNCEMENT.value, since=found.since, until=later)
+    elif gate is not None and all(rollout_progress.is_put_off(draft, rollout, stop.host) for stop in waiting):
+        _explain_hosts(draft, rollout, 0, waiting, found)
+    elif gate is not None and not (result and result.green):
+        state = f"at {moment_told(result.at)} it was red: {result.status}" if result else "it is being asked"
+        status = result.status if result else None
+        said = f"{wave} waits for its gate {gate}: {state}."
+        found.add(said, kind="gate", gate=gate, since=found.since, status=status)
 
 
-def _pause_told(rollout: Rollout) -> str:
-    why = rollout.why.rstrip(".")
-    return f"was {why}" if why.startswith(rollout_progress.PAUSED_BY) else f"is paused: {why}"
-
-
-def _operations(
-    draft: Draft, rollout: Rollout, live: Sequence[str], more: int, expiry_from: datetime, found: _Found
+def _explain_operations(
+    draft: Draft, rollout: Rollout, live: Sequence[str], more: int, expiry_from: datetime, found: _Reasons
 ) -> None:
     ends: list[datetime | None] = [None] * more
     for number, operation_id in enumerate(live):
         operation = draft.operation(operation_id)
         why = explain_operation(draft, operation, expiry_from)
         ends.append(why.until)
-        found.facts.append(
-            {
-                "kind": "operation",
-                "operation": operation_id,
-                "host": operation.host,
-                "status": operation.status.value,
-                "since": why.since,
-                **({"until": why.until} if why.until else {}),
-                "waiting_for": list(why.waiting_for),
-            }
-        )
+        facts: dict[str, object] = {"kind": "operation", "operation": operation_id, "host": operation.host}
+        facts |= {"status": operation.status.value, "since": why.since}
+        facts |= {"until": why.until} if why.until else {}
+        found.facts.append({**facts, "waiting_for": list(why.waiting_for)})
         if number < SENTENCES:
             found.sentences.append(_of_host(draft, rollout, operation, why, expiry_from))
     known = [end for end in ends if end is not None]
@@ -504,10 +404,8 @@ def _of_host(draft: Draft, rollout: Rollout, operation: Operation, why: Explanat
     """Without the rollout's own pause, which is told of all of it."""
     said = list(why.sentences)
     if rollout.status is RolloutStatus.PAUSED and operation.status is Status.SCHEDULED:
-        others = (
-            each for each in start_blockers(draft, operation, expiry_from) if each.kind is not BlockerKind.ROLLOUT
-        )
-        said = sentences(draft, list(others))
+        blockers = start_blockers(draft, operation, expiry_from)
+        said = sentences(draft, [each for each in blockers if each.kind is not BlockerKind.ROLLOUT])
     told = f"{operation.host} is {operation.status}"
     return f"{told}: {_within(' '.join(said))}" if said else f"{told}."
 
@@ -517,32 +415,27 @@ def _within(sentence: str) -> str:
     return sentence[0].lower() + sentence[1:]
 
 
-def _hosts(draft: Draft, rollout: Rollout, under_way: int, waiting: Sequence[Stop], found: _Found) -> None:
-    if under_way >= rollout.options.batch and waiting:
-        found.add(
-            f"Others of wave {rollout.wave + 1} wait: the batch is {rollout.options.batch}.",
-            kind="batch",
-            batch=rollout.options.batch,
-        )
+def _explain_hosts(draft: Draft, rollout: Rollout, under_way: int, waiting: Sequence[Stop], found: _Reasons) -> None:
+    batch = rollout.options.batch
+    if under_way >= batch and waiting:
+        found.add(f"Other hosts of wave {rollout.wave + 1} wait: the batch is {batch}.", kind="batch", batch=batch)
         return
-    hindered = list(_hindered(draft, rollout, waiting))
-    if hindered:
+    blocked = list(_blocked(draft, rollout, waiting))
+    if blocked:
         found.until = None
-    for host, sentence, facts in hindered:
+    for host, sentence, facts in blocked:
         found.facts.append({**facts, "host": host})
         said = f"{host} waits: {_within(sentence)}"
         if len(found.sentences) < 2 * SENTENCES and said not in found.sentences:
             found.sentences.append(said)
-    if not hindered and waiting:
+    if not blocked and waiting:
         found.sentences.append(f"Next: {names([stop.host for stop in waiting[:SENTENCES]])}.")
 
 
-def _hindered(
-    draft: Draft, rollout: Rollout, waiting: Sequence[Stop]
-) -> Iterator[tuple[str, str, Mapping[str, object]]]:
+def _blocked(draft: Draft, rollout: Rollout, waiting: Sequence[Stop]) -> Iterator[tuple[str, str, Facts]]:
     for stop in waiting:
         found = list(rollout_progress.host_blockers(draft, rollout, stop.host))
         put_off = [each for each in found if each.kind is BlockerKind.ANNOUNCEMENT]
         for blocker in found:
             said = sentences(draft, put_off if blocker in put_off else [blocker])[0]
-            yield stop.host, said, facts(draft, blocker)
+            yield stop.host, said, facts_of(draft, blocker)

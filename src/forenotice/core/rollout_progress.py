@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from forenotice.core import announcements, budgets, errors, lifecycle, placement, rollouts, windows
-from forenotice.core.blockers import Blocker, BlockerKind, window_blockers
+from forenotice.core import announcements, budgets, errors, lifecycle, rollouts, windows
+from forenotice.core.blockers import Blocker, BlockerKind, arrival_blockers, window_blockers
 from forenotice.core.budgets import Outage, Rule
 from forenotice.core.draft import Draft
 from forenotice.core.fleet import several
@@ -16,26 +16,21 @@ from forenotice.core.rollouts import BEFORE_THE_FIRST, GateResult, Request, Roll
 GATE_LEASE = timedelta(seconds=60)
 """How long a gate may take to answer before it is asked again, and how long a green answer is valid."""
 GATE_AGAIN = timedelta(seconds=10)
-"""How soon a red gate is asked again."""
-GATE_BREATH = timedelta(seconds=1)
-"""That at least, whatever the speed: what it asks is not ours."""
+"""How soon a red gate is asked again,"""
+GATE_PAUSE = timedelta(seconds=1)
+"""and at least, whatever the speed: what it checks is not sped up."""
 
-RESULTS = {
-    Status.COMPLETED: StopStatus.DONE,
-    Status.FAILED: StopStatus.FAILED,
-    Status.CANCELED: StopStatus.SKIPPED,
+OUTCOMES = {
+    Status.COMPLETED: (StopStatus.DONE, ""),
+    Status.FAILED: (StopStatus.FAILED, "its operation failed"),
+    Status.CANCELED: (StopStatus.SKIPPED, "its operation was cancelled"),
 }
-OTHERWISE = {
-    Status.COMPLETED: "",
-    Status.FAILED: "its operation failed",
-    Status.CANCELED: "its operation was cancelled",
-}
+"""What becomes of a host by the status of its operation, and why."""
 MOST_REASONS = 3
 """Of failures on one host, in one sentence."""
-NO_VMS = "it has no VMs: there is nobody to tell"
+NO_VMS = "it has no VMs, so no guest has to be told"
 PAUSED_BY = "paused by "
 """So begins why a rollout is paused that somebody has paused."""
-RULES = {Rule.UPDATE_DOMAIN: BlockerKind.UPDATE_DOMAIN, Rule.BUDGET: BlockerKind.BUDGET}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,14 +40,6 @@ class GateCheck:
     rollout: str
     wave: int
     gate: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Go:
-    """So many hosts of the wave may be taken."""
-
-    wave: int
-    hosts: int
 
 
 def begin(draft: Draft, request: Request, order: Mapping[str, int], domains: Mapping[str, tuple[int, ...]]) -> Rollout:
@@ -71,116 +58,107 @@ def begin(draft: Draft, request: Request, order: Mapping[str, int], domains: Map
         reason=request.reason,
     )
     draft.put_rollout(rollout)
+    facts = {"kind": rollout.kind, "hosts": rollout.hosts, **rollout.options.told().facts()}
+    draft.note("rollout.started", rollout, stops=len(order), waves=len(set(order.values())), **facts)
     for host, wave in order.items():
-        draft.put_stop(Stop(rollout=rollout.id, host=host, wave=wave, update_domains=domains[host]))
-    draft.note(
-        "rollout.started",
-        rollout=rollout.id,
-        kind=rollout.kind,
-        hosts=rollout.hosts,
-        stops=len(order),
-        waves=len(set(order.values())),
-        **rollout.options.told().facts(),
-    )
-    for host, wave in order.items():
+        stop = Stop(rollout=rollout.id, host=host, wave=wave, update_domains=domains[host])
+        draft.put_stop(stop)
         if not domains[host]:
-            _skip(draft, Stop(rollout=rollout.id, host=host, wave=wave), NO_VMS)
+            _skip(draft, stop, NO_VMS)
     return rollout
 
 
 def settle(draft: Draft, rollout_id: str, ended: Iterable[tuple[Stop, Operation]]) -> None:
     """Write down what has become of hosts whose operations have ended."""
     for stop, operation in ended:
-        result = StopStatus.FAILED if operation.failures else RESULTS[operation.status]
-        why = _why(operation)
+        result, why = OUTCOMES[operation.status]
+        if operation.failures:
+            result, why = StopStatus.FAILED, _failures(operation)
         draft.put_stop(replace(stop, status=result, why=why))
-        rollout = draft.rollout(rollout_id)
         if result is StopStatus.FAILED:
+            rollout = draft.rollout(rollout_id)
             rollout = replace(rollout, failures=rollout.failures + 1)
             draft.put_rollout(rollout)
             if rollout.status is RolloutStatus.RUNNING and rollout.failures >= rollout.options.max_failures:
                 pause(draft, rollout, f"{rollout.failures} of its hosts failed, the last one {stop.host}: {why}")
 
 
-def next_step(draft: Draft, rollout_id: str, under_way: int, next_wave: int | None) -> Go | None:
-    """What to do now; `next_wave` is the first that has hosts waiting."""
+def next_step(draft: Draft, rollout_id: str, under_way: int, next_wave: int | None) -> int | None:
+    """The wave of which hosts may be taken now; `next_wave` is the first that has hosts waiting."""
     rollout = draft.rollout(rollout_id)
+    canceling = rollout.status is RolloutStatus.CANCELING
     if rollout.status is RolloutStatus.PAUSED:
         draft.put_rollout(replace(rollout, due_at=None))
         return None
-    if under_way == 0 and (next_wave is None or rollout.status is RolloutStatus.CANCELING):
+    if under_way == 0 and (next_wave is None or canceling):
         _end(draft, rollout)
         return None
-    draft.put_rollout(replace(rollout, due_at=draft.now + RECHECK))
-    if next_wave is None or rollout.status is RolloutStatus.CANCELING:
+    rollout = replace(rollout, due_at=draft.now + RECHECK)
+    draft.put_rollout(rollout)
+    if next_wave is None or canceling:
         return None
     if next_wave != rollout.wave:
         if under_way:
             return None
-        _wave_to(draft, draft.rollout(rollout_id), next_wave)
-    return _enter(draft, draft.rollout(rollout_id), under_way)
+        first = rollout.wave == BEFORE_THE_FIRST
+        opens_at = draft.now if first else draft.now + draft.timing.shortened(rollout.options.pause)
+        rollout = replace(rollout, wave=next_wave, opens_at=opens_at, opened_at=None, gate_result=None)
+        draft.put_rollout(rollout)
+    return rollout.wave if _enter(draft, rollout) and under_way < rollout.options.batch else None
 
 
-def _wave_to(draft: Draft, rollout: Rollout, wave: int) -> None:
-    first = rollout.wave == BEFORE_THE_FIRST
-    opens_at = draft.now if first else draft.now + draft.timing.shortened(rollout.options.pause)
-    draft.put_rollout(replace(rollout, wave=wave, opens_at=opens_at, opened_at=None, gate_result=None))
-
-
-def _enter(draft: Draft, rollout: Rollout, under_way: int) -> Go | None:
+def _enter(draft: Draft, rollout: Rollout) -> bool:
     """Open the wave if the pause is over and its window allows it; `take` asks the gate."""
     is_open = rollout.opened_at is not None
-    if not is_open and draft.now < rollout.opens_at:
-        draft.put_rollout(replace(rollout, due_at=rollout.opens_at))
-        return None
-    if (later := told_at(draft, rollout)) > draft.now:
+    pausing = not is_open and draft.now < rollout.opens_at
+    later = rollout.opens_at if pausing else announce_at(draft, rollout)
+    if later > draft.now:
         draft.put_rollout(replace(rollout, due_at=later))
-        return None
+        return False
     if not is_open and rollout.options.gate is None:
         _open(draft, rollout)
-    free = rollout.options.batch - under_way
-    return Go(wave=rollout.wave, hosts=free) if free > 0 else None
+    return True
 
 
 def _open(draft: Draft, rollout: Rollout) -> None:
     draft.put_rollout(replace(rollout, opened_at=draft.now))
-    draft.note("rollout.wave_began", rollout=rollout.id, wave=rollout.wave + 1)
+    draft.note("rollout.wave_began", rollout, wave=rollout.wave + 1)
 
 
 def _pass_gate(draft: Draft, rollout: Rollout) -> GateCheck | None:
     """Open the wave if its gate was green recently; otherwise ask the gate."""
     result, gate = rollout.gate_result, rollout.options.gate
     assert gate is not None
-    if result and result.green and draft.now < result.at + GATE_LEASE:
+    green = result is not None and result.green
+    if result and green and draft.now < result.at + GATE_LEASE:
         _open(draft, rollout)
         return None
-    result = None if result and result.green else result
-    draft.put_rollout(replace(rollout, gate_result=result, due_at=draft.now + GATE_LEASE))
+    draft.put_rollout(replace(rollout, gate_result=None if green else result, due_at=draft.now + GATE_LEASE))
     return GateCheck(rollout=rollout.id, wave=rollout.wave, gate=gate)
 
 
 def record_gate(draft: Draft, rollout_id: str, wave: int, result: GateResult) -> None:
-    """What a gate said of a wave; of another wave, or when it is no longer asked, that says nothing."""
+    """A gate's result before a wave; before another wave, or when it is no longer asked, it counts for nothing."""
     rollout = draft.world.rollouts.get(rollout_id)
     if rollout is None or rollout.wave != wave or rollout.opened_at is not None or not rollout.status.live:
         return
     known = rollout.gate_result
-    if known is None or known.green != result.green or known.status != result.status:
+    if known is None or (known.green, known.status) != (result.green, result.status):
         draft.note(
             "rollout.gate_green" if result.green else "rollout.gate_red",
-            rollout=rollout.id,
+            rollout,
             wave=wave + 1,
             gate=rollout.options.told().gate,
             status=result.status,
         )
-    again = max(draft.timing.shortened(GATE_AGAIN), GATE_BREATH)
+    again = max(draft.timing.shortened(GATE_AGAIN), GATE_PAUSE)
     due_at = draft.now if result.green else draft.now + again
     running = rollout.status is RolloutStatus.RUNNING
     draft.put_rollout(replace(rollout, gate_result=result, due_at=due_at if running else rollout.due_at))
 
 
 def take(draft: Draft, rollout_id: str, stops: Sequence[Stop], most: int) -> int | GateCheck:
-    """Announce maintenance of up to `most` hosts that nothing hinders; gives how many.
+    """Announce maintenance of up to `most` hosts that nothing blocks; gives how many.
 
     The gate of a wave is asked at its first host that does not wait for a window."""
     taken = 0
@@ -188,15 +166,15 @@ def take(draft: Draft, rollout_id: str, stops: Sequence[Stop], most: int) -> int
         rollout = draft.rollout(rollout_id)
         if taken == most or rollout.status is not RolloutStatus.RUNNING:
             break
-        if why := _idle(draft, stop.host):
-            _skip(draft, stop, why)
+        if stop.host not in draft.world.hosts or not draft.vms_on(stop.host):
+            _skip(draft, stop, NO_VMS if stop.host in draft.world.hosts else "it is no longer in the fleet")
             continue
         found = list(host_blockers(draft, rollout, stop.host))
         if later := [each.until for each in found if each.kind is BlockerKind.ANNOUNCEMENT and each.until]:
             draft.put_rollout(replace(rollout, due_at=min(later[0], rollout.due_at or later[0])))
             continue
-        if rollout.opened_at is None and (ask := _pass_gate(draft, rollout)):
-            return ask
+        if rollout.opened_at is None and (check := _pass_gate(draft, rollout)):
+            return check
         if all(blocker.operation is None for blocker in found):
             taken += _announce(draft, draft.rollout(rollout_id), stop)
     return taken
@@ -207,22 +185,17 @@ def _skip(draft: Draft, stop: Stop, why: str) -> None:
     draft.note("rollout.host_skipped", rollout=stop.rollout, host=stop.host, why=why)
 
 
-def _announce(draft: Draft, rollout: Rollout, stop: Stop) -> int:
-    request = announcements.Request(
-        kind=rollout.kind,
-        name=stop.host,
-        notice=rollout.options.notice,
-        reason=rollout.reason,
-        rollout=rollout.id,
-    )
+def _announce(draft: Draft, rollout: Rollout, stop: Stop) -> bool:
+    notice, reason = rollout.options.notice, rollout.reason
+    request = announcements.Request(kind=rollout.kind, name=stop.host, notice=notice, reason=reason, rollout=rollout.id)
     try:
         operation = announcements.schedule(draft, request)
     except errors.ConflictError as error:
         # It was possible when the rollout began: a policy has changed since.
         pause(draft, rollout, error.message)
-        return 0
+        return False
     draft.put_stop(replace(stop, status=StopStatus.UNDER_WAY, operation=operation.id))
-    return 1
+    return True
 
 
 def host_blockers(draft: Draft, rollout: Rollout, host: str) -> Iterator[Blocker]:
@@ -230,8 +203,7 @@ def host_blockers(draft: Draft, rollout: Rollout, host: str) -> Iterator[Blocker
     for operation in draft.live_operations_on(host):
         if budgets.excludes_others(operation) or operation.kind is rollout.kind:
             yield Blocker(kind=BlockerKind.HOST_BUSY, operation=operation.id)
-    for operation, _ in placement.arriving_at(draft, host):
-        yield Blocker(kind=BlockerKind.HOST_BUSY, operation=operation.id)
+    yield from arrival_blockers(draft, host)
     for part in rollouts.parts(draft, host):
         policy = draft.scope(part.scope).policy
         allowed = budgets.allowed(policy, draft.size_of(part.scope)) if budgets.has_budget(policy) else None
@@ -239,10 +211,11 @@ def host_blockers(draft: Draft, rollout: Rollout, host: str) -> Iterator[Blocker
             # No end of anything helps: a policy or the group has changed since the rollout began.
             yield Blocker(kind=BlockerKind.BUDGET, scope=part.scope)
             continue
-        rule = budgets.blocker(standing(draft, part.scope), part.update_domain, part.vms, allowed)
+        rule = budgets.blocker(_outage(draft, part.scope), part.update_domain, part.vms, allowed)
         if rule is not None:
-            holding = _holding(draft, part, rule)
-            yield Blocker(kind=RULES[rule], scope=part.scope, event=holding.id, operation=holding.operation)
+            oldest = _oldest_in_the_way(draft, part, rule)
+            kind = BlockerKind(rule.value)
+            yield Blocker(kind=kind, scope=part.scope, event=oldest.id, operation=oldest.operation)
     yield from window_blockers(draft, sorted(vm.name for vm in draft.vms_on(host)), rollout.id, notice(rollout))
 
 
@@ -255,13 +228,13 @@ def notice(rollout: Rollout) -> timedelta:
     return rollout.options.notice or rollout.kind.traits.notice
 
 
-def told_at(draft: Draft, rollout: Rollout) -> datetime:
+def announce_at(draft: Draft, rollout: Rollout) -> datetime:
     """The earliest time to tell guests of the next hosts, by the rollout's own windows."""
     found = windows.slot(draft, [rollout.options.windows], notice(rollout))
     return draft.now if found is None else found.announce_at
 
 
-def standing(draft: Draft, scope: str) -> Outage:
+def _outage(draft: Draft, scope: str) -> Outage:
     """What is out of a scope, or announced to be."""
     found = Outage()
     for event in draft.live_events_in(scope):
@@ -272,13 +245,11 @@ def standing(draft: Draft, scope: str) -> Outage:
     return found
 
 
-def _holding(draft: Draft, part: rollouts.Part, rule: Rule) -> Event:
-    """The oldest of the events of a scope that are in the way."""
-
+def _oldest_in_the_way(draft: Draft, part: rollouts.Part, rule: Rule) -> Event:
     def is_in_the_way(event: Event) -> bool:
         excludes = budgets.excludes_others(draft.operation(event.operation))
         if rule is Rule.UPDATE_DOMAIN:
-            return excludes and event.update_domain != part.update_domain
+            return excludes and budgets.is_excluded(part.update_domain, [event.update_domain])
         return excludes or event.status is Status.STARTED
 
     found = filter(is_in_the_way, draft.live_events_in(part.scope))
@@ -301,24 +272,15 @@ def pause(draft: Draft, rollout: Rollout, why: str) -> None:
     if not can_be_paused(rollout.status):
         raise _conflict(rollout, "only a running rollout can be paused")
     draft.put_rollout(replace(rollout, status=RolloutStatus.PAUSED, since=draft.now, why=why, due_at=None))
-    draft.note("rollout.paused", rollout=rollout.id, why=why)
+    draft.note("rollout.paused", rollout, why=why)
 
 
 def resume(draft: Draft, rollout: Rollout) -> None:
     if not can_be_resumed(rollout.status):
         raise _conflict(rollout, "only a paused rollout can be resumed")
-    draft.put_rollout(
-        replace(
-            rollout,
-            status=RolloutStatus.RUNNING,
-            since=draft.now,
-            why="",
-            failures=0,
-            gate_result=None,
-            due_at=draft.now,
-        )
-    )
-    draft.note("rollout.resumed", rollout=rollout.id)
+    resumed = replace(rollout, status=RolloutStatus.RUNNING, since=draft.now, due_at=draft.now)
+    draft.put_rollout(replace(resumed, why="", failures=0, gate_result=None))
+    draft.note("rollout.resumed", rollout)
     for operation in _live_operations(draft, rollout):
         if operation.held:
             draft.put_operation(replace(operation, due_at=draft.now))
@@ -328,7 +290,7 @@ def cancel(draft: Draft, rollout: Rollout) -> None:
     """What is only Scheduled is cancelled; what has started goes on to its end."""
     if not can_be_cancelled(rollout.status):
         raise _conflict(rollout, "only one that is running or paused can be cancelled")
-    draft.note("rollout.canceling", rollout=rollout.id)
+    draft.note("rollout.canceling", rollout)
     draft.put_rollout(replace(rollout, status=RolloutStatus.CANCELING, since=draft.now, why="", due_at=draft.now))
     for operation in _live_operations(draft, rollout):
         if lifecycle.may_be_canceled(operation):
@@ -341,32 +303,23 @@ def _live_operations(draft: Draft, rollout: Rollout) -> list[Operation]:
 
 
 def _end(draft: Draft, rollout: Rollout) -> None:
-    """What failed is not passed over: somebody has to say that it may be left at that."""
+    """With failed hosts it pauses instead: somebody has to decide whether they are tried again."""
     canceling = rollout.status is RolloutStatus.CANCELING
     if rollout.failures and not canceling:
-        pause(draft, rollout, f"all is done but what failed ({rollout.failures}): resume it, with or without those")
+        why = f"all hosts are done except {rollout.failures} that failed: resume it, with or without those"
+        pause(draft, rollout, why)
         return
     status = RolloutStatus.CANCELED if canceling else RolloutStatus.COMPLETED
     draft.put_rollout(replace(rollout, status=status, since=draft.now, ended_at=draft.now, due_at=None))
-    draft.note(f"rollout.{status.lower()}", rollout=rollout.id)
+    draft.note(f"rollout.{status.lower()}", rollout)
 
 
-def _idle(draft: Draft, host: str) -> str:
-    """Why there is nothing to do on a host; empty: there is."""
-    if host not in draft.world.hosts:
-        return "it is no longer in the fleet"
-    return "" if draft.vms_on(host) else NO_VMS
-
-
-def _why(operation: Operation) -> str:
-    if operation.failures:
-        told = [f"{several(vms)}: {reason}" for reason, vms in by_reason(operation.failures).items()]
-        more = len(told) - MOST_REASONS
-        return "; ".join([*told[:MOST_REASONS], *([f"and {more} more reasons"] if more > 0 else [])])
-    return OTHERWISE[operation.status]
+def _failures(operation: Operation) -> str:
+    told = [f"{several(vms)}: {reason}" for reason, vms in by_reason(operation.failures).items()]
+    more = len(told) - MOST_REASONS
+    return "; ".join([*told[:MOST_REASONS], *([f"and {more} more reasons"] if more > 0 else [])])
 
 
 def _conflict(rollout: Rollout, what: str) -> errors.ConflictError:
-    return errors.ConflictError(
-        f"rollout {rollout.id} is {rollout.status}: {what}", rollout=rollout.id, status=rollout.status
-    )
+    why = f"rollout {rollout.id} is {rollout.status}: {what}"
+    return errors.ConflictError(why, rollout=rollout.id, status=rollout.status)

@@ -193,7 +193,7 @@ def explain_operation(service: Service, operation_id: str, seen: Selector | None
 
 def _with_calls(service: Service, found: explanations.Explanation, operation_id: str) -> explanations.Explanation:
     pending = service.calls.pending(operation_id)
-    return found if pending is None else explanations.with_standing(found, pending)
+    return found if pending is None else explanations.with_pending_calls(found, pending)
 
 
 def _page(items: list[View], limit: int, key: str) -> View:

@@ -8,7 +8,7 @@ from functools import partial
 import structlog
 
 from forenotice.core import errors, rollout_progress
-from forenotice.core.rollout_progress import GateCheck, Go
+from forenotice.core.rollout_progress import GateCheck
 from forenotice.core.rollouts import GateResult, RolloutStatus
 from forenotice.service.calls import Call
 from forenotice.service.context import Service, UnitOfWork
@@ -55,7 +55,7 @@ def _record_gate(service: Service, check: GateCheck, status: GateStatus) -> None
 
 
 def _step(service: Service, rollout_id: str) -> GateCheck | None:
-    def work(unit: UnitOfWork) -> Go | None:
+    def work(unit: UnitOfWork) -> int | None:
         known = unit.transaction.rollouts
         if rollout_id not in known.due(unit.now, AT_ONCE):
             return None  # Another process has taken the step.
@@ -72,7 +72,7 @@ def _step(service: Service, rollout_id: str) -> GateCheck | None:
         return None
     after: str | GateCheck | None = ""
     while isinstance(after, str):
-        after = service.transact(partial(_take_some, rollout_id, step.wave, after))
+        after = service.transact(partial(_take_some, rollout_id, step, after))
     return after
 
 

@@ -297,12 +297,12 @@ def test_tables_of_another_program_are_refused(postgres_url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url",
+    "other",
     ["", "forenotice.db", "sqlite://", "sqlite:///:memory:", "mysql://x/y", "postgresql://host", "sqlite:/x", "://"],
 )
-def test_other_urls_are_refused(url: str) -> None:
+def test_other_urls_are_refused(other: str) -> None:
     with pytest.raises(errors.RefusedError, match=r"give sqlite:///PATH or postgresql://"):
-        open_store(url, migrate=False)
+        open_store(other, migrate=False)
 
 
 def test_a_folder_that_is_missing(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
-"""The tables. Times are microseconds since 1970 in UTC, lists and maps are JSON text.
+"""The tables. Times are microseconds since 1970 in UTC, lists and maps are JSON text. Rows map by the names of columns.
 
 No foreign keys: history outlives hosts and VMs, and core decides on what was read under the one writer's lock.
 """
+
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
@@ -26,22 +28,36 @@ MOMENT = BigInteger
 metadata = MetaData()
 
 
+def _keys(*names: str, type_: Any = NAME) -> list[Column[Any]]:
+    return [Column(name, type_, primary_key=True, autoincrement=False) for name in names]
+
+
+def _required(type_: Any, *names: str, default: Any = None) -> list[Column[Any]]:
+    return [Column(name, type_, nullable=False, server_default=default) for name in names]
+
+
+def _optional(type_: Any, *names: str) -> list[Column[Any]]:
+    return [Column(name, type_) for name in names]
+
+
+def _index_where(condition: str, name: str, *columns: str) -> Index:
+    return Index(name, *columns, sqlite_where=text(condition), postgresql_where=text(condition))
+
+
 def _partial_index(name: str, column: str, *more: str) -> Index:
     """Of the rows that have a value there."""
-    there = text(f"{column} IS NOT NULL")
-    return Index(name, column, *more, sqlite_where=there, postgresql_where=there)
+    return _index_where(f"{column} IS NOT NULL", name, column, *more)
 
 
 def _index_of_live(name: str, *columns: str) -> Index:
-    live = text("ended_at IS NULL")
-    return Index(name, *columns, sqlite_where=live, postgresql_where=live)
+    return _index_where("ended_at IS NULL", name, *columns)
 
 
 hosts = Table(
     "hosts",
     metadata,
-    Column("name", NAME, primary_key=True),
-    Column("cordoned", Boolean, nullable=False),
+    *_keys("name"),
+    *_required(Boolean, "cordoned"),
     Column("labels", Text),
     Column("capacity", Double),
 )
@@ -49,54 +65,38 @@ hosts = Table(
 scopes = Table(
     "scopes",
     metadata,
-    Column("key", NAME, primary_key=True),
-    Column("kind", NAME, nullable=False),
-    Column("tag", NAME, nullable=False),
-    Column("incarnation", BigInteger, nullable=False),
-    Column("listening", NAME, nullable=False),
-    Column("auto_approve_restart", Boolean, nullable=False),
-    Column("auto_approve_redeploy", Boolean, nullable=False, server_default=false()),
-    Column("terminate_notice", BigInteger),
-    Column("max_user_operations", BigInteger),
-    Column("max_unavailable", NAME),
-    Column("min_available", BigInteger),
-    Column("windows", Text),
-    Column("last_heard", MOMENT),
+    *_keys("key"),
+    *_required(NAME, "kind", "tag", "listening"),
+    *_required(BigInteger, "incarnation"),
+    *_required(Boolean, "auto_approve_restart"),
+    *_required(Boolean, "auto_approve_redeploy", default=false()),
+    *_optional(BigInteger, "terminate_notice", "max_user_operations", "min_available"),
+    *_optional(NAME, "max_unavailable"),
+    *_optional(Text, "windows"),
+    *_optional(MOMENT, "last_heard"),
 )
 
 # When a key was last removed, and the time before: history that a successor is not shown ends there.
 former_scopes = Table(
-    "former_scopes",
-    metadata,
-    Column("key", NAME, primary_key=True),
-    Column("ended_at", MOMENT, nullable=False),
-    Column("ended_before", MOMENT),
+    "former_scopes", metadata, *_keys("key"), *_required(MOMENT, "ended_at"), *_optional(MOMENT, "ended_before")
 )
 
 vms = Table(
     "vms",
     metadata,
-    Column("name", NAME, primary_key=True),
-    Column("vm_id", NAME, nullable=False),
-    Column("host", NAME, nullable=False),
-    Column("scope", NAME, nullable=False),
-    Column("update_domain", Integer, nullable=False),
-    Column("fault_domain", Integer, nullable=False),
-    Column("spot", Boolean, nullable=False),
-    Column("addresses", Text),
-    Column("facts", Text),
-    Column("size", Double),
+    *_keys("name"),
+    *_required(NAME, "vm_id", "host", "scope"),
+    *_required(Integer, "update_domain", "fault_domain"),
+    *_required(Boolean, "spot"),
+    *_optional(Text, "addresses", "facts"),
+    *_optional(Double, "size"),
     Index("vms_host", "host", "size"),
     Index("vms_scope", "scope", "name"),
 )
 
 # Says again what `vms.addresses` says, so that an address is unique and found; VMs are read without a join.
 vm_addresses = Table(
-    "vm_addresses",
-    metadata,
-    Column("address", NAME, primary_key=True),
-    Column("vm", NAME, nullable=False),
-    Index("vm_addresses_vm", "vm"),
+    "vm_addresses", metadata, *_keys("address"), *_required(NAME, "vm"), Index("vm_addresses_vm", "vm")
 )
 
 ENDED_WHEN_OVER = "(ended_at IS NULL) = (status IN ({}))"
@@ -105,28 +105,16 @@ ENDED_WHEN_OVER = "(ended_at IS NULL) = (status IN ({}))"
 operations = Table(
     "operations",
     metadata,
-    Column("id", NAME, primary_key=True),
-    Column("kind", NAME, nullable=False),
-    Column("host", NAME, nullable=False),
-    Column("vms", Text, nullable=False),
-    Column("status", NAME, nullable=False),
-    Column("created_at", MOMENT, nullable=False),
-    Column("not_before", MOMENT, nullable=False),
-    Column("started_at", MOMENT),
-    Column("ended_at", MOMENT),
-    Column("due_at", MOMENT),
-    Column("held", Boolean, nullable=False),
-    Column("targets", Text),
-    Column("done", Text),
-    Column("failures", Text),
-    Column("attempt", Integer, nullable=False),
-    Column("claimed_by", NAME),
-    Column("claimed_until", MOMENT),
-    Column("author", NAME, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("rollout", NAME),
-    Column("clock_jumped", MOMENT, nullable=False, server_default="0"),
-    Column("notice", BigInteger, nullable=False, server_default="0"),
+    *_keys("id"),
+    *_required(NAME, "kind", "host", "status", "author"),
+    *_required(Text, "vms", "reason"),
+    *_required(MOMENT, "created_at", "not_before"),
+    *_optional(MOMENT, "started_at", "ended_at", "due_at", "claimed_until"),
+    *_required(Boolean, "held"),
+    *_optional(Text, "targets", "done", "failures"),
+    *_required(Integer, "attempt"),
+    *_optional(NAME, "claimed_by", "rollout"),
+    *_required(BigInteger, "clock_jumped", "notice", default="0"),
     CheckConstraint(ENDED_WHEN_OVER.format("'Planned', 'Scheduled', 'Started'"), name="operations_ended_when_over"),
     Index("operations_host", "host", "ended_at"),
     Index("operations_created", "created_at", "id"),
@@ -140,9 +128,8 @@ operations = Table(
 vm_operations = Table(
     "vm_operations",
     metadata,
-    Column("vm", NAME, primary_key=True),
-    Column("operation", NAME, primary_key=True),
-    Column("event", NAME),
+    *_keys("vm", "operation"),
+    *_optional(NAME, "event"),
     Index("vm_operations_operation", "operation"),
     sqlite_with_rowid=False,
 )
@@ -150,22 +137,15 @@ vm_operations = Table(
 events = Table(
     "events",
     metadata,
-    Column("id", NAME, primary_key=True),
-    Column("operation", NAME, nullable=False),
-    Column("scope", NAME, nullable=False),
-    Column("resources", Text, nullable=False),
-    Column("update_domain", Integer, nullable=False),
-    Column("type", NAME, nullable=False),
-    Column("source", NAME, nullable=False),
-    Column("description", Text, nullable=False),
-    Column("duration", BigInteger, nullable=False),
-    Column("status", NAME, nullable=False),
-    Column("created_at", MOMENT, nullable=False),
-    Column("not_before", MOMENT, nullable=False),
-    Column("approved_at", MOMENT),
-    Column("approved_by", NAME),
-    Column("implied", Boolean, nullable=False),
-    Column("ended_at", MOMENT),
+    *_keys("id"),
+    *_required(NAME, "operation", "scope", "type", "source", "status"),
+    *_required(Text, "resources", "description"),
+    *_required(Integer, "update_domain"),
+    *_required(BigInteger, "duration"),
+    *_required(MOMENT, "created_at", "not_before"),
+    *_optional(MOMENT, "approved_at", "ended_at"),
+    *_optional(NAME, "approved_by"),
+    *_required(Boolean, "implied"),
     CheckConstraint(ENDED_WHEN_OVER.format("'Scheduled', 'Started'"), name="events_ended_when_over"),
     Index("events_operation", "operation"),
     Index("events_scope", "scope", "ended_at"),
@@ -179,53 +159,31 @@ events = Table(
 journal = Table(
     "journal",
     metadata,
-    Column("position", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
-    Column("at", MOMENT, nullable=False),
-    Column("action", NAME, nullable=False),
-    Column("author", NAME, nullable=False),
-    Column("scope", NAME),
-    Column("event", NAME),
-    Column("operation", NAME),
-    Column("host", NAME),
-    Column("vm", NAME),
-    Column("rollout", NAME),
-    Column("data", Text),
-    Column("origin", NAME, nullable=False, server_default=""),
-    Column("reason", Text, nullable=False, server_default=""),
+    *_keys("position", type_=BigInteger().with_variant(Integer, "sqlite")),
+    *_required(MOMENT, "at"),
+    *_required(NAME, "action", "author"),
+    *_optional(NAME, "scope", "event", "operation", "host", "vm", "rollout"),
+    *_optional(Text, "data"),
+    *_required(NAME, "origin", default=""),
+    *_required(Text, "reason", default=""),
     _partial_index("journal_scope", "scope", "position"),
     _partial_index("journal_operation", "operation", "event", "position", "vm"),
     _partial_index("journal_host", "host", "position"),
     _partial_index("journal_vm", "vm", "position"),
     _partial_index("journal_rollout", "rollout", "position"),
-    Index(
-        "journal_author",
-        "author",
-        "position",
-        sqlite_where=text("author <> 'system'"),
-        postgresql_where=text("author <> 'system'"),
-    ),
+    _index_where("author <> 'system'", "journal_author", "author", "position"),
 )
 
 rollouts = Table(
     "rollouts",
     metadata,
-    Column("id", NAME, primary_key=True),
-    Column("kind", NAME, nullable=False),
-    Column("hosts", Text, nullable=False),
-    Column("options", Text, nullable=False),
-    Column("status", NAME, nullable=False),
-    Column("wave", Integer, nullable=False),
-    Column("failures", Integer, nullable=False),
-    Column("why", Text, nullable=False),
-    Column("opens_at", MOMENT, nullable=False),
-    Column("opened_at", MOMENT),
-    Column("gate_result", Text),
-    Column("created_at", MOMENT, nullable=False),
-    Column("ended_at", MOMENT),
-    Column("due_at", MOMENT),
-    Column("author", NAME, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("since", MOMENT, nullable=False),
+    *_keys("id"),
+    *_required(NAME, "kind", "status", "author"),
+    *_required(Text, "hosts", "options", "why", "reason"),
+    *_required(Integer, "wave", "failures"),
+    *_required(MOMENT, "opens_at", "created_at", "since"),
+    *_optional(MOMENT, "opened_at", "ended_at", "due_at"),
+    *_optional(Text, "gate_result"),
     Index("rollouts_created", "created_at", "id"),
     _partial_index("rollouts_due", "due_at"),
 )
@@ -234,46 +192,39 @@ rollouts = Table(
 stops = Table(
     "stops",
     metadata,
-    Column("rollout", NAME, primary_key=True),
-    Column("host", NAME, primary_key=True),
-    Column("wave", Integer, nullable=False),
-    Column("status", NAME, nullable=False),
-    Column("operation", NAME),
-    Column("why", Text, nullable=False),
-    Column("update_domains", Text, nullable=False, server_default=""),
+    *_keys("rollout", "host"),
+    *_required(Integer, "wave"),
+    *_required(NAME, "status"),
+    *_optional(NAME, "operation"),
+    *_required(Text, "why"),
+    *_required(Text, "update_domains", default=""),
     Index("stops_wave", "rollout", "status", "wave", "host"),
 )
 
 subscriptions = Table(
     "subscriptions",
     metadata,
-    Column("id", NAME, primary_key=True),
+    *_keys("id"),
     Column("name", NAME, nullable=False, unique=True),
-    Column("url", Text, nullable=False),
-    Column("secret", Text, nullable=False),
-    Column("types", Text, nullable=False),
-    Column("groups", Text, nullable=False),
-    Column("statuses", Text, nullable=False),
-    Column("status", NAME, nullable=False),
-    Column("why", Text, nullable=False),
-    Column("position", BigInteger, nullable=False),
-    Column("created_at", MOMENT, nullable=False),
-    Column("author", NAME, nullable=False),
-    Column("claimed_by", NAME),
-    Column("claimed_until", MOMENT),
+    *_required(Text, "url", "secret", "types", "groups", "statuses", "why"),
+    *_required(NAME, "status", "author"),
+    *_required(BigInteger, "position"),
+    *_required(MOMENT, "created_at"),
+    *_optional(NAME, "claimed_by"),
+    *_optional(MOMENT, "claimed_until"),
 )
 
 # What a subscription has still to be told; of one lane, which is that of an event, in order of position.
 deliveries = Table(
     "deliveries",
     metadata,
-    Column("subscription", NAME, primary_key=True),
-    Column("position", BigInteger, primary_key=True, autoincrement=False),
-    Column("lane", NAME, nullable=False),
-    Column("attempt", Integer, nullable=False),
-    Column("tried_since", MOMENT),
-    Column("due_at", MOMENT, nullable=False),
-    Column("error", Text, nullable=False),
+    *_keys("subscription"),
+    *_keys("position", type_=BigInteger),
+    *_required(NAME, "lane"),
+    *_required(Integer, "attempt"),
+    *_optional(MOMENT, "tried_since"),
+    *_required(MOMENT, "due_at"),
+    *_required(Text, "error"),
     Index("deliveries_lane", "subscription", "lane", "position"),
     Index("deliveries_due", "subscription", "due_at"),
 )
@@ -282,56 +233,42 @@ deliveries = Table(
 driver_answers = Table(
     "driver_answers",
     metadata,
-    Column("operation", NAME, primary_key=True),
-    Column("attempt", Integer, primary_key=True, autoincrement=False),
-    Column("outcome", Text, nullable=False),
-    Column("at", MOMENT, nullable=False),
+    *_keys("operation"),
+    *_keys("attempt", type_=Integer),
+    *_required(Text, "outcome"),
+    *_required(MOMENT, "at"),
 )
 
 tokens = Table(
     "tokens",
     metadata,
-    Column("id", NAME, primary_key=True),
-    Column("name", NAME, nullable=False),
-    Column("role", NAME, nullable=False),
+    *_keys("id"),
+    *_required(NAME, "name", "role"),
     Column("digest", NAME, nullable=False, unique=True),
-    Column("created_at", MOMENT, nullable=False),
-    Column("last_used_at", MOMENT),
-    Column("revoked_at", MOMENT),
-    Column("selector", Text),
-    Column("expires_at", MOMENT),
-    Column("networks", Text),
-    Column("previous_digest", NAME),
-    Column("previous_until", MOMENT),
-    Column("renewed_at", MOMENT),
+    *_required(MOMENT, "created_at"),
+    *_optional(MOMENT, "last_used_at", "revoked_at", "expires_at", "previous_until", "renewed_at"),
+    *_optional(Text, "selector", "networks"),
+    *_optional(NAME, "previous_digest"),
     _partial_index("tokens_previous", "previous_digest"),
 )
 
-# Of the portal.
 sessions = Table(
     "sessions",
     metadata,
-    Column("digest", NAME, primary_key=True),
-    Column("token", NAME, nullable=False),
-    Column("created_at", MOMENT, nullable=False),
-    Column("expires_at", MOMENT, nullable=False),
+    *_keys("digest"),
+    *_required(NAME, "token"),
+    *_required(MOMENT, "created_at", "expires_at"),
     Index("sessions_token", "token"),
 )
 
 idempotency = Table(
     "idempotency",
     metadata,
-    Column("token", NAME, primary_key=True),
-    Column("key", NAME, primary_key=True),
-    Column("digest", NAME, nullable=False),
-    Column("status", Integer, nullable=False),
-    Column("result", LargeBinary, nullable=False),
-    Column("at", MOMENT, nullable=False),
+    *_keys("token", "key"),
+    *_required(NAME, "digest"),
+    *_required(Integer, "status"),
+    *_required(LargeBinary, "result"),
+    *_required(MOMENT, "at"),
 )
 
-meta = Table(
-    "meta",
-    metadata,
-    Column("key", NAME, primary_key=True),
-    Column("value", Text, nullable=False),
-)
+meta = Table("meta", metadata, *_keys("key"), *_required(Text, "value"))

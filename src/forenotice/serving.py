@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 import structlog
 
-from forenotice import controlsocket, datadirectory, demo, garbage, logs, secretfiles
+from forenotice import controlsocket, datadirectory, demo, garbage_collection, logs, secretfiles
 from forenotice.control import tls as control_tls
 from forenotice.control.metrics import Metrics
 from forenotice.core import errors
@@ -29,7 +29,6 @@ from forenotice.metadata.endpoint import Counters
 from forenotice.metadata.options import Options, Proxy
 from forenotice.metadata.published import LoopPublisher, PublishedFleet
 from forenotice.metadata.server import MetadataServer, new_event_loop
-from forenotice.outgoing import Outgoing, Place
 from forenotice.portal.pages.sign_in import SignInLink
 from forenotice.runtime import Runtime
 from forenotice.service import clocks, gates, tokens, upkeep
@@ -40,6 +39,7 @@ from forenotice.service.loops import watching_for_deaths
 from forenotice.service.rollout_progress import RolloutLoop
 from forenotice.service.tick import TickLoop
 from forenotice.settings import Address, DateForm, Settings
+from forenotice.ssrf import OutgoingClient, SocketAddress
 from forenotice.store.database import UnreachedStore
 from forenotice.store.opener import open_store
 from forenotice.wire import versions
@@ -69,7 +69,7 @@ def run(settings: Settings) -> int:
             action="serve.former_data",
             directory=str(settings.former_data),
         )
-    garbage.ease()
+    garbage_collection.raise_threshold()
     options = _options(settings)
     tls = _tls(settings)
     runtime = Runtime()
@@ -97,12 +97,12 @@ async def _serve(
         loop.add_signal_handler(name, _stop, stopping)
     published = PublishedFleet()
     timing = Timing(speed=settings.speed, retries=retries)
-    own: list[Place] = []
+    own: list[SocketAddress] = []
     """Our listeners, once they are bound: subscriptions and gates must not reach them."""
     metrics = Metrics(
         events=lambda: _live_events(service),
         guests=lambda: _guest_counts(metadata.counters),
-        threads=lambda: service.heartbeats.seconds_since(),
+        threads=lambda: service.liveness.seconds_since(),
         behind=lambda: runtime.clock.behind,
     )
     service = Service(
@@ -112,10 +112,10 @@ async def _serve(
         publisher=LoopPublisher(published, loop),
         telemetry=metrics,
         drivers=drivers,
-        outgoing=Outgoing(private=settings.allow_private_targets, own=own),
+        outgoing=OutgoingClient(private=settings.allow_private_targets, own=own),
         gates=gates.Gates(
             {gate.name: gate.command for gate in settings.gate},
-            Outgoing(private=settings.allow_private_targets, own=own, seconds=gates.SECONDS),
+            OutgoingClient(private=settings.allow_private_targets, own=own, seconds=gates.SECONDS),
         ),
         allows_loopback=settings.allow_loopback_addresses,
         limits=UserLimits(fleet=settings.max_user_operations, tenant=settings.max_tenant_operations),
@@ -137,7 +137,9 @@ async def _serve(
             clock=service.clock,
             timing=timing,
             options=options,
-            heartbeats=service.heartbeats,
+            liveness=service.liveness,
+            monotonic=service.runtime.monotonic,
+            start_thread=service.runtime.start_thread,
         )
         metadata.start(settings.metadata)
         shells.append(metadata)
@@ -157,7 +159,7 @@ async def _serve(
         # The control plane has loaded what it needs.
         from forenotice.delivery.worker import Worker
 
-        outgoing = Outgoing(private=settings.allow_private_targets, own=own)
+        outgoing = OutgoingClient(private=settings.allow_private_targets, own=own)
         threads: tuple[TickLoop | RolloutLoop | Follower | Worker, ...] = (
             TickLoop(service),
             RolloutLoop(service),
@@ -212,10 +214,10 @@ async def _reach(settings: Settings, service: Service) -> int:
     failures = Failures()
     while True:
         try:
-            with garbage.put_off():
+            with garbage_collection.paused():
                 # In a thread, so that a signal is handled even if the database hangs.
                 position = await asyncio.to_thread(_prepare, settings, service)
-            garbage.keep()
+            garbage_collection.freeze()
             return position
         except errors.UnavailableError as error:
             if settings.database_file is not None:
@@ -364,7 +366,7 @@ def _once(settings: Settings) -> SignInLink | None:
     return SignInLink(settings.token_file.read_text().strip())
 
 
-def _places(metadata: MetadataServer, control: Address) -> list[Place]:
+def _places(metadata: MetadataServer, control: Address) -> list[SocketAddress]:
     return [
         (ipaddress.ip_address(found[4][0]), at.port)
         for at in (control, *(bound for bound in metadata.bound if isinstance(bound, Address)))

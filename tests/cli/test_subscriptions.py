@@ -10,7 +10,7 @@ from tests.delivery.receiving import receiving
 from tests.delivery.telling import Teller
 
 from forenotice.cli.main import main
-from forenotice.outgoing import EVERYWHERE, Outgoing
+from forenotice.ssrf import EVERYWHERE, OutgoingClient
 
 URL = "https://hooks.example.com/forenotice"
 
@@ -42,7 +42,7 @@ def test_a_subscription_from_its_making_to_its_end(cli: Run, tmp_path: Path) -> 
 
 
 def test_a_receiver_is_tried(cli: Run, module_control: Control) -> None:
-    module_control.service.outgoing = Outgoing(private=EVERYWHERE)
+    module_control.service.outgoing = OutgoingClient(private=EVERYWHERE)
     with receiving() as receiver:
         receiver.secret = cli("subscription", "add", "pager", receiver.url, "--json").json["secret"]
         assert cli("subscription", "test", "pager").out == "The receiver of pager accepted it (204).\n"

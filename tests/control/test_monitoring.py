@@ -17,7 +17,7 @@ from forenotice.control import app
 from forenotice.control.metrics import Metrics
 from forenotice.control.server import ControlServer
 from forenotice.core import errors
-from forenotice.heartbeats import WITHIN_SECONDS, Heartbeats
+from forenotice.liveness import WITHIN_SECONDS, Liveness
 from forenotice.service.loops import Loop
 
 
@@ -39,7 +39,7 @@ def test_health_needs_no_token(control: Control) -> None:
 
 def test_a_thread_that_is_stuck_makes_it_unready_and_is_named(control: Control) -> None:
     seconds = [0.0]
-    control.service.heartbeats = Heartbeats(clock=lambda: seconds[0])
+    control.service.liveness = Liveness(clock=lambda: seconds[0])
     entered, released = threading.Event(), threading.Event()
 
     def look() -> timedelta:
@@ -47,7 +47,7 @@ def test_a_thread_that_is_stuck_makes_it_unready_and_is_named(control: Control) 
         released.wait(60)
         return timedelta(milliseconds=5)
 
-    loop = Loop("tick", look, threading.Event(), control.service.heartbeats, control.service.runtime)
+    loop = Loop("tick", look, threading.Event(), control.service.liveness, control.service.runtime)
     loop.start()
     try:
         assert entered.wait(60)
@@ -61,7 +61,7 @@ def test_a_thread_that_is_stuck_makes_it_unready_and_is_named(control: Control) 
     finally:
         released.set()
         loop.stop()
-    assert control.service.heartbeats.seconds_since() == {}
+    assert control.service.liveness.seconds_since() == {}
 
 
 def test_a_clock_that_is_behind_the_journal_is_told(control: Control) -> None:

@@ -7,7 +7,7 @@ from tests.control.running import Control
 from tests.delivery.receiving import receiving
 
 from forenotice.core.operations import OF_EVENTS
-from forenotice.outgoing import EVERYWHERE, Outgoing
+from forenotice.ssrf import EVERYWHERE, OutgoingClient
 
 URL = "https://hooks.example.com/secret-path"
 
@@ -96,7 +96,7 @@ def test_resume_and_replay_say_where_it_is(control: Control) -> None:
 
 
 def test_a_receiver_can_be_tried(control: Control) -> None:
-    control.service.outgoing = Outgoing(private=EVERYWHERE)
+    control.service.outgoing = OutgoingClient(private=EVERYWHERE)
     with receiving() as receiver:
         receiver.secret = control.post("/v1/subscriptions", {"name": "pager", "url": receiver.url})["secret"]
         assert control.post("/v1/subscriptions/pager/test") == {"taken": True, "status": 204, "error": ""}

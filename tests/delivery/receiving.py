@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from time import monotonic
 from typing import Any
 
-from forenotice import signing
+from forenotice import signatures
 from forenotice.clock import SystemClock
 
 DEADLINE = 60.0
@@ -58,8 +58,8 @@ class Receiver:
         return found
 
     def answer(self, body: bytes, headers: dict[str, str]) -> tuple[int, dict[str, str]]:
-        if self.secret and not signing.is_ours(
-            self.secret, body, headers[signing.TIMESTAMP], headers[signing.SIGNATURE], SystemClock().now()
+        if self.secret and not signatures.is_valid(
+            self.secret, body, headers[signatures.TIMESTAMP], headers[signatures.SIGNATURE], SystemClock().now()
         ):
             return 401, {}
         event = json.loads(body)

@@ -14,10 +14,10 @@ from forenotice.core.timing import Timing
 from forenotice.delivery import subscriptions
 from forenotice.delivery.cycle import Pauses
 from forenotice.delivery.worker import Worker
-from forenotice.outgoing import EVERYWHERE, Network, Outgoing
 from forenotice.runtime import Runtime
 from forenotice.service.calls import SYSTEM
 from forenotice.service.context import Service, UnitOfWork
+from forenotice.ssrf import EVERYWHERE, Network, OutgoingClient
 from forenotice.store.database import Store
 
 SHORT = Pauses(first=timedelta(milliseconds=2), longest=timedelta(milliseconds=20))
@@ -30,7 +30,7 @@ class Teller:
             runtime=Runtime(),
             timing=Timing(),
             publisher=Nobody(),
-            outgoing=Outgoing(private=private),
+            outgoing=OutgoingClient(private=private),
         )
 
     def happen(self, *named: tuple[str, dict[str, Any]]) -> None:
@@ -80,7 +80,7 @@ class Teller:
     def delivering(
         self, pauses: Pauses = SHORT, *, private: Sequence[Network] = EVERYWHERE, seconds: float = 2
     ) -> Iterator[Worker]:
-        worker = Worker(self.service, Outgoing(private=private, seconds=seconds), pauses=pauses)
+        worker = Worker(self.service, OutgoingClient(private=private, seconds=seconds), pauses=pauses)
         worker.start()
         try:
             yield worker

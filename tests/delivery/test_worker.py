@@ -17,13 +17,14 @@ from cloudevents.core.formats.json import JSONFormat
 from tests.delivery.receiving import receiving
 from tests.delivery.telling import SHORT, Teller
 
+from forenotice.client.http import Response
 from forenotice.core import errors
 from forenotice.core.journal import SubscriptionState
 from forenotice.delivery import cycle, subscriptions
 from forenotice.delivery.worker import Worker
-from forenotice.outgoing import EVERYWHERE, Outgoing, Reply
 from forenotice.service import upkeep
 from forenotice.service.calls import SYSTEM
+from forenotice.ssrf import EVERYWHERE, OutgoingClient
 from forenotice.store.database import Store
 from forenotice.store.opener import open_store
 from forenotice.store.subscriptions import Delivery, Subscription
@@ -328,8 +329,8 @@ def test_a_store_that_is_away_and_a_defect_are_got_over(teller: Teller) -> None:
 
 
 def test_a_defect_of_ours_is_a_failure_like_any_other(teller: Teller) -> None:
-    class Broken(Outgoing):
-        def tell(self, url: str, body: bytes, headers: Mapping[str, str] | None = None) -> Reply:
+    class Broken(OutgoingClient):
+        def notify(self, url: str, body: bytes, headers: Mapping[str, str] | None = None) -> Response:
             raise ZeroDivisionError
 
     with receiving() as receiver:

@@ -21,8 +21,8 @@ from forenotice.core.driver_calls import Finished, Task
 from forenotice.core.operations import Kind
 from forenotice.drivers import file, webhook
 from forenotice.drivers.webhook import WebhookDriver
-from forenotice.outgoing import EVERYWHERE, Outgoing
 from forenotice.runtime import Runtime
+from forenotice.ssrf import EVERYWHERE, OutgoingClient
 
 PAGE = ROOT / "docs" / "drivers.md"
 SECRET = "a secret of sixteen or more"
@@ -187,7 +187,7 @@ def test_the_receiver_takes_what_is_signed_and_nothing_else(tmp_path: Path) -> N
     with receiving(tmp_path) as url:
         for secret, taken in ((SECRET, True), ("another one of that length", False)):
             receiver = webhook.Receiver(url=url, secret=secret, completion_seconds=5)
-            driver = WebhookDriver(receiver, Outgoing(private=EVERYWHERE, seconds=5), Runtime(clock=clock))
+            driver = WebhookDriver(receiver, OutgoingClient(private=EVERYWHERE, seconds=5), Runtime(clock=clock))
             for _ in range(2):
                 outcome = driver.carry_out(TASK, clock.now())
                 assert isinstance(outcome, Finished)

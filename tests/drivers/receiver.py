@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from forenotice import signing
+from forenotice import signatures
 from forenotice.clock import SystemClock
 
 SECRET = "a secret of sixteen or more"
@@ -38,9 +38,9 @@ class Receiver:
 
     def take(self, asked: Asked) -> Said:
         self.asked.append(asked)
-        signature = asked.headers.get(signing.SIGNATURE.lower(), "")
-        timestamp = asked.headers.get(signing.TIMESTAMP.lower(), "")
-        if not signing.is_ours(SECRET, asked.body, timestamp, signature, SystemClock().now()):
+        signature = asked.headers.get(signatures.SIGNATURE.lower(), "")
+        timestamp = asked.headers.get(signatures.TIMESTAMP.lower(), "")
+        if not signatures.is_valid(SECRET, asked.body, timestamp, signature, SystemClock().now()):
             self.forged.append(asked)
         return self.answer(asked)
 

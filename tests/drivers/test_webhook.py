@@ -13,8 +13,8 @@ from forenotice.core.driver_calls import Finished, NotYet, Outcome, Task
 from forenotice.core.operations import Kind
 from forenotice.drivers.webhook import Receiver as At
 from forenotice.drivers.webhook import WebhookDriver
-from forenotice.outgoing import EVERYWHERE, Outgoing
 from forenotice.runtime import Runtime
+from forenotice.ssrf import EVERYWHERE, OutgoingClient
 
 NOW = START = datetime(2026, 1, 5, 12, 30, tzinfo=UTC)
 TASK = Task(
@@ -40,7 +40,7 @@ def outside() -> Iterator[receiver.Receiver]:
 
 def driver(url: str, *, seconds: float = 20, runtime: Runtime | None = None) -> WebhookDriver:
     at = At(url=url, secret=SECRET, completion_seconds=seconds)
-    return WebhookDriver(at, Outgoing(private=EVERYWHERE, seconds=5), runtime or Runtime())
+    return WebhookDriver(at, OutgoingClient(private=EVERYWHERE, seconds=5), runtime or Runtime())
 
 
 def carry_out(outside: receiver.Receiver, task: Task = TASK) -> Outcome:
@@ -127,7 +127,7 @@ def test_nobody_there_is_a_failure() -> None:
     with receiving() as gone:
         pass
     (found,) = reasons(carry_out(gone))
-    assert found == f"no answer from {gone.url.removesuffix('/act')}: connection refused"
+    assert found == f"no response from {gone.url.removesuffix('/act')}: connection refused"
 
 
 def polled(*answers: Said) -> Callable[[Asked], Said]:

@@ -20,7 +20,7 @@ from forenotice.core.fleet import Listening, Policy, Scope, ScopeKind, Vm
 from forenotice.core.lifecycle import Approval
 from forenotice.core.operations import HOST_MAINTENANCE, Event, EventType, Source, Status
 from forenotice.core.timing import Timing
-from forenotice.heartbeats import Heartbeats
+from forenotice.liveness import Liveness
 from forenotice.metadata.connection import Connection
 from forenotice.metadata.options import Limits, Options
 from forenotice.metadata.published import LoopPublisher, PublishedFleet
@@ -133,8 +133,8 @@ class Running:
         self._connection = connection
         self.clock = clock or SystemClock()
         self.seconds = 0.0
-        """The time that its heartbeats go by."""
-        self.heartbeats = Heartbeats(clock=lambda: self.seconds)
+        """The time that its liveness go by."""
+        self.liveness = Liveness(clock=lambda: self.seconds)
         self.published = PublishedFleet()
         self._loop = new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -219,7 +219,7 @@ class Running:
             clock=self.clock,
             timing=timing,
             options=options,
-            heartbeats=self.heartbeats,
+            liveness=self.liveness,
             connection=self._connection,
         )
 

@@ -23,7 +23,7 @@ from tests.metadata.running import (
 from forenotice import publication
 from forenotice.core import errors
 from forenotice.core.lifecycle import Approval
-from forenotice.heartbeats import WITHIN_SECONDS
+from forenotice.liveness import WITHIN_SECONDS
 from forenotice.metadata.options import Limits, Options
 
 OTHER = "F020BA2E-3BC0-4C40-A10B-86575A9EABD5"
@@ -226,13 +226,13 @@ def test_an_approval_does_not_start_a_silent_scope_listening() -> None:
 
 def test_a_bridge_that_is_stuck_is_told_from_one_that_is_idle(server: Running) -> None:
     server.seconds += WITHIN_SECONDS + 1
-    until(lambda: not server.heartbeats.silent())
+    until(lambda: not server.liveness.silent())
     server.guests.gate.clear()
     with server.connect() as client:
         client.send(request(method="POST", body=APPROVAL))
         until(lambda: server.guests.entered == 1)
         server.seconds += WITHIN_SECONDS + 1
-        assert set(server.heartbeats.silent()) == {"guests"}
+        assert set(server.liveness.silent()) == {"guests"}
         server.guests.gate.set()
         assert client.reply().status == 200
-    until(lambda: not server.heartbeats.silent())
+    until(lambda: not server.liveness.silent())

@@ -12,9 +12,9 @@ from tests.portal.running import Portal
 from forenotice.core.journal import SubscriptionState
 from forenotice.core.roles import EVERYTHING
 from forenotice.delivery import subscriptions
-from forenotice.outgoing import EVERYWHERE, Outgoing
 from forenotice.service import history
 from forenotice.service.calls import SYSTEM
+from forenotice.ssrf import EVERYWHERE, OutgoingClient
 from forenotice.store.subscriptions import Delivery
 
 URL = "https://hooks.example.com/in"
@@ -140,7 +140,7 @@ def test_the_secret_is_changed_and_stays_unseen(portal: Portal) -> None:
 
 
 def test_a_receiver_is_tried_and_what_it_says_is_shown(portal: Portal) -> None:
-    portal.service.outgoing = Outgoing(private=EVERYWHERE)
+    portal.service.outgoing = OutgoingClient(private=EVERYWHERE)
     visitor, place = portal.visitor(), "/subscriptions/pager/test"
     with receiving() as receiver:
         made = subscriptions.create(portal.service, SYSTEM, name="pager", url=receiver.url)

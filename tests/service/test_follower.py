@@ -13,7 +13,7 @@ from tests.service.rig import OPERATOR, Rig
 from forenotice.clock import SystemClock
 from forenotice.core import errors
 from forenotice.core.fleet import ScopeKind
-from forenotice.heartbeats import WITHIN_SECONDS, Heartbeats
+from forenotice.liveness import WITHIN_SECONDS, Liveness
 from forenotice.service import fleet
 from forenotice.service.follower import Follower
 from forenotice.store.opener import open_store
@@ -42,14 +42,14 @@ def test_a_failover_is_survived(postgres_server: PostgresServer, migrated_postgr
     stores = [open_store(migrated_postgres_url, migrate=False) for _ in range(2)]
     one, two = (Rig(store, clock=SystemClock()) for store in stores)
     seconds = [0.0]
-    two.service.heartbeats = Heartbeats(clock=lambda: seconds[0])
+    two.service.liveness = Liveness(clock=lambda: seconds[0])
     follower = Follower(two.service, two.service.refresh())
     follower.start()
     try:
         add_group(one, "before")
         wait_for(lambda: "group:before" in two.published.by_key)
         seconds[0] += WITHIN_SECONDS + 1
-        wait_for(lambda: not two.service.heartbeats.silent())
+        wait_for(lambda: not two.service.liveness.silent())
         postgres_server.fall_behind()
         with pytest.raises(errors.UnavailableError):
             add_group(one, "meanwhile")

@@ -9,10 +9,10 @@ from tests.agent.handlers.sink import sink
 from tests.cli.stranger import answer, stranger
 
 from forenotice.core import errors
-from forenotice.outgoing import EVERYWHERE, Outgoing
 from forenotice.programs import process
 from forenotice.service import gates
 from forenotice.service.gates import Gates, GateStatus
+from forenotice.ssrf import EVERYWHERE, OutgoingClient
 
 FACTS = {"rollout": "r-1", "wave": "3"}
 
@@ -22,7 +22,7 @@ def python(code: str) -> tuple[str, ...]:
 
 
 def commands(**code: str) -> Gates:
-    return Gates({name: python(text) for name, text in code.items()}, Outgoing(private=EVERYWHERE, seconds=5))
+    return Gates({name: python(text) for name, text in code.items()}, OutgoingClient(private=EVERYWHERE, seconds=5))
 
 
 def test_a_command_is_green_when_it_succeeds() -> None:
@@ -51,7 +51,7 @@ def test_a_command_is_told_the_rollout_and_not_the_services_secrets(monkeypatch:
 
 def test_a_command_has_only_so_much_time() -> None:
     slow = {"slow": python("import time; time.sleep(60)")}
-    verdict = Gates(slow, Outgoing(), seconds=0.2).check("slow", FACTS)
+    verdict = Gates(slow, OutgoingClient(), seconds=0.2).check("slow", FACTS)
     assert not verdict.green
     assert verdict.said == "stopped after 0 s, when its time was up"
 
@@ -83,7 +83,7 @@ def test_a_command_that_has_gone_is_red(tmp_path: Path) -> None:
     script = tmp_path / "check"
     script.write_text("#!/bin/sh\nexit 0\n")
     script.chmod(0o700)
-    known = Gates({"shop": (str(script),)}, Outgoing())
+    known = Gates({"shop": (str(script),)}, OutgoingClient())
     assert known.check("shop", {}).green
     script.unlink()
     assert known.check("shop", {}) == GateStatus(green=False, said=f"there is no program {script}")
@@ -91,7 +91,7 @@ def test_a_command_that_has_gone_is_red(tmp_path: Path) -> None:
 
 def test_a_command_that_is_not_there_is_refused_at_once() -> None:
     with pytest.raises(errors.RefusedError, match="gate shop: there is no program /no/such/thing"):
-        Gates({"shop": ("/no/such/thing",)}, Outgoing())
+        Gates({"shop": ("/no/such/thing",)}, OutgoingClient())
 
 
 def test_only_known_names_and_permitted_urls_will_do() -> None:
@@ -103,9 +103,9 @@ def test_only_known_names_and_permitted_urls_will_do() -> None:
     with pytest.raises(
         errors.RefusedError, match="there is no gate '/bin/true': there are none; give a URL, or define"
     ):
-        Gates({}, Outgoing()).require("/bin/true")
+        Gates({}, OutgoingClient()).require("/bin/true")
     with pytest.raises(errors.RefusedError, match="allow_private_targets"):
-        Gates({}, Outgoing()).require("https://127.0.0.1/health")
+        Gates({}, OutgoingClient()).require("https://127.0.0.1/health")
     with pytest.raises(errors.RefusedError, match="this gate will not do: that is not a URL of http or https"):
         known.require("ftp://127.0.0.1/health")
     assert known.check("c", FACTS).said.startswith("there is no gate 'c'")
@@ -140,4 +140,4 @@ def test_a_url_is_told_the_rollout() -> None:
 def test_a_url_that_does_not_answer_is_red() -> None:
     verdict = commands().check("http://127.0.0.1:9/health", FACTS)
     assert not verdict.green
-    assert verdict.said.startswith("no answer from http://127.0.0.1:9: ")
+    assert verdict.said.startswith("no response from http://127.0.0.1:9: ")

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from forenotice.heartbeats import Heartbeats
+from forenotice.liveness import Liveness
 from forenotice.runtime import Runtime
 from forenotice.service.loops import Loop, watching_for_deaths
 
@@ -23,7 +23,7 @@ def test_it_outlives_what_goes_wrong() -> None:
         return timedelta(seconds=1)
 
     wake = threading.Event()
-    loop = Loop("test", look, wake, Heartbeats(), Runtime())
+    loop = Loop("test", look, wake, Liveness(), Runtime())
     loop.start()
     assert again.wait(60)
     loop.stop()
@@ -37,7 +37,7 @@ def test_a_thread_that_dies_all_the_same_ends_the_service(death: type[BaseExcept
         raise death
 
     with watching_for_deaths(ended.set) as dead:
-        loop = Loop("doomed", look, threading.Event(), Heartbeats(), Runtime())
+        loop = Loop("doomed", look, threading.Event(), Liveness(), Runtime())
         loop.start()
         assert ended.wait(60)
     assert dead == ["doomed"]

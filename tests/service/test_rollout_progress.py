@@ -12,10 +12,10 @@ from tests.service.rolling import Rolling, request
 from tests.service.test_tick import Flaky, wait_for
 
 from forenotice.clock import SystemClock
-from forenotice.outgoing import Outgoing
 from forenotice.service import maintenance, queries, rollout_progress, rollouts
 from forenotice.service.gates import Gates, GateStatus
 from forenotice.service.rollout_progress import RolloutLoop
+from forenotice.ssrf import OutgoingClient
 from forenotice.store.database import Store
 
 
@@ -78,7 +78,7 @@ def test_a_gate_that_does_not_answer_keeps_nobody_from_stopping(sqlite_store: St
 
 
 class SlowGates(Gates):
-    def __init__(self, outgoing: Outgoing) -> None:
+    def __init__(self, outgoing: OutgoingClient) -> None:
         super().__init__({"health": ("true",)}, outgoing)
         self.asked: list[str] = []
         self.answering = threading.Event()

@@ -18,10 +18,10 @@ from forenotice.core.roles import EVERYTHING
 from forenotice.core.rollouts import Request, StopStatus
 from forenotice.core.timing import Timing
 from forenotice.core.windows import parse
-from forenotice.outgoing import Outgoing
 from forenotice.service import fleet, fleetfile, maintenance, queries, rollout_progress, rollouts, upkeep
 from forenotice.service.calls import Call
 from forenotice.service.gates import Gates
+from forenotice.ssrf import OutgoingClient
 from forenotice.store.database import Store
 from forenotice.store.opener import open_store
 
@@ -473,7 +473,7 @@ def test_a_wave_waits_until_its_gate_is_green(slow: Rolling, tmp_path: Path) -> 
 
 
 def test_a_gates_url_is_whole_for_those_alone_who_may_choose_it(rig: Rolling) -> None:
-    rig.service.gates = Gates({}, Outgoing(private=(ip_network("127.0.0.0/8"),)))
+    rig.service.gates = Gates({}, OutgoingClient(private=(ip_network("127.0.0.0/8"),)))
     found = rollouts.start(rig.service, OPERATOR, request(hosts="a", gate="http://127.0.0.1:9?key=secret"))["id"]
     (asked,) = rollout_progress.advance(rig.service, {})
     assert asked.gate == rig.show(found)["gate"] == "http://127.0.0.1:9?key=secret"

@@ -16,7 +16,7 @@ from forenotice.core import errors
 from forenotice.core.driver_calls import Finished, NotYet, Outcome, Task
 from forenotice.core.operations import Kind
 from forenotice.drivers.call_queue import CallTerms
-from forenotice.heartbeats import Heartbeats
+from forenotice.liveness import Liveness
 from forenotice.runtime import Runtime
 from forenotice.service import history, maintenance, queries, results, tick
 from forenotice.service.loops import Loop
@@ -118,7 +118,7 @@ def test_an_error_that_goes_on_is_logged_on_change_and_on_doubling() -> None:
         over.set()
         return timedelta(0)
 
-    loop = Loop("look", look, wake, Heartbeats(), Runtime())
+    loop = Loop("look", look, wake, Liveness(), Runtime())
     with structlog.testing.capture_logs() as logs:
         loop.start()
         assert over.wait(60)

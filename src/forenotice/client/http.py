@@ -34,7 +34,7 @@ def no_host(name: str) -> OSError:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
     status: int
-    reason: str
+    reason: str = ""
     headers: Mapping[str, str]
     """By name in lower case."""
     body: bytes

@@ -11,7 +11,7 @@ from typing import Any, cast
 import uvicorn
 from starlette.types import ASGIApp
 
-from forenotice.accepting import Acceptor
+from forenotice.acceptor import Acceptor
 from forenotice.control.connection_limits import BoundedProtocol
 from forenotice.core import errors
 

@@ -12,7 +12,7 @@ from cloudevents.core.bindings import http
 from cloudevents.core.formats.json import JSONFormat
 from cloudevents.core.v1.event import CloudEvent
 
-from forenotice import signing
+from forenotice import signatures
 from forenotice.core import errors, selectors
 from forenotice.core.journal import ACTIONS, OF_TOKENS, Entry
 from forenotice.core.operations import OF_EVENTS, Status
@@ -72,7 +72,7 @@ def test(source: str, name: str, now: datetime, new_id: str) -> CloudEvent:
 
 def signed(event: CloudEvent, secret: str, now: datetime) -> Message:
     made = http.to_structured(event, JSONFormat())
-    return Message(headers={**made.headers, **signing.headers(secret, made.body, now)}, body=made.body)
+    return Message(headers={**made.headers, **signatures.headers(secret, made.body, now)}, body=made.body)
 
 
 def _subject(entry: Entry) -> dict[str, str]:

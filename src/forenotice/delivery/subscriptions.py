@@ -11,10 +11,10 @@ from forenotice.core.journal import SubscriptionState
 from forenotice.core.operations import Status
 from forenotice.core.roles import EVERYTHING, Access, Need
 from forenotice.delivery import messages
-from forenotice.outgoing import OutgoingError, place, status_told
 from forenotice.service import views
 from forenotice.service.calls import Call, View, command, recalled
 from forenotice.service.context import Service, UnitOfWork
+from forenotice.ssrf import OutgoingError, describe_status, origin
 from forenotice.store.subscriptions import Delivery, Subscription, SubscriptionFilter
 from forenotice.store.transaction import Reader
 
@@ -139,8 +139,8 @@ def test(service: Service, call: Call, wanted: str) -> View:
     event = messages.test(messages.source(service), found.name, now, service.runtime.new_id())
     message = messages.signed(event, found.secret, service.clock.outside())
     try:
-        reply = service.outgoing.tell(found.url, message.body, message.headers)
-        error = "" if 200 <= reply.status < 300 else f"it answered {status_told(reply.status)}"
+        reply = service.outgoing.notify(found.url, message.body, message.headers)
+        error = "" if 200 <= reply.status < 300 else f"it answered {describe_status(reply.status)}"
         said: View = {"taken": not error, "status": reply.status, "error": error}
     except OutgoingError as failure:
         said = {"taken": False, "status": None, "error": failure.message}
@@ -203,7 +203,7 @@ def _view(reader: Reader, subscription: Subscription, access: Access = EVERYTHIN
     found = view(subscription, reader.subscriptions.count_pending(subscription.id))
     if not access.may(Need.MANAGE):
         # The path and query may hold the receiver's secret.
-        found["url"] = f"{place(subscription.url)}/…"
+        found["url"] = f"{origin(subscription.url)}/…"
     failed = reader.subscriptions.last_failed(subscription.id)
     if failed is not None and not subscription.why:
         found["why"] = f"entry {failed.position} was not taken, try {failed.attempt}: {failed.error}"

@@ -8,15 +8,16 @@ from functools import partial
 import structlog
 from cloudevents.core.v1.event import CloudEvent
 
+from forenotice.client.http import Response
 from forenotice.core import errors
 from forenotice.core.journal import Entry
 from forenotice.delivery import cycle, messages
 from forenotice.delivery.cycle import Attempt, Lane, Outcome, Pauses
-from forenotice.outgoing import Outgoing, OutgoingError, Reply, status_told
 from forenotice.runtime import Started
 from forenotice.service import views
 from forenotice.service.context import Service
 from forenotice.service.loops import Loop, time_until
+from forenotice.ssrf import OutgoingClient, OutgoingError, describe_status
 from forenotice.store.transaction import Reader
 
 log = structlog.get_logger()
@@ -30,7 +31,7 @@ ASK_LATER = frozenset({429, 503})
 
 
 class Worker:
-    def __init__(self, service: Service, outgoing: Outgoing, *, pauses: Pauses | None = None) -> None:
+    def __init__(self, service: Service, outgoing: OutgoingClient, *, pauses: Pauses | None = None) -> None:
         """`outgoing` is the worker's own: it is closed with it."""
         self._service = service
         self._outgoing = outgoing
@@ -39,7 +40,7 @@ class Worker:
         self._outcomes: deque[Outcome] = deque()
         self._under_way: dict[Lane, Started] = {}
         self._shares = cycle.Shares()
-        self._loop = Loop("delivery", self.step, self._wake, service.heartbeats, service.runtime, pause=PAUSE)
+        self._loop = Loop("delivery", self.step, self._wake, service.liveness, service.runtime, pause=PAUSE)
 
     def start(self) -> None:
         self._loop.start()
@@ -95,7 +96,7 @@ class Worker:
         try:
             now = self._service.clock.outside()
             sent = messages.signed(event, attempt.subscription.secret, now)
-            outcome = judge(attempt, self._outgoing.tell(attempt.subscription.url, sent.body, sent.headers), now)
+            outcome = judge(attempt, self._outgoing.notify(attempt.subscription.url, sent.body, sent.headers), now)
         except OutgoingError as error:
             outcome = Outcome(attempt=attempt, error=error.message)
         except Exception as error:
@@ -109,12 +110,12 @@ class Worker:
         self._wake.set()
 
 
-def judge(attempt: Attempt, reply: Reply, now: datetime) -> Outcome:
+def judge(attempt: Attempt, reply: Response, now: datetime) -> Outcome:
     if 200 <= reply.status < 300:
         return Outcome(attempt=attempt)
     asked = cycle.retry_after(reply.headers.get("retry-after", ""), now) if reply.status in ASK_LATER else None
     return Outcome(
-        attempt=attempt, error=f"it answered {status_told(reply.status)}", gone=reply.status == GONE, asked=asked
+        attempt=attempt, error=f"it answered {describe_status(reply.status)}", gone=reply.status == GONE, asked=asked
     )
 
 

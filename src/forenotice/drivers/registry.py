@@ -12,9 +12,9 @@ from forenotice.drivers.call_queue import CallTerms, Driver, DriverChoice
 from forenotice.drivers.command import CommandDriver
 from forenotice.drivers.simulated import SimulatedDriver
 from forenotice.drivers.webhook import Receiver, WebhookDriver
-from forenotice.outgoing import EVERYWHERE, Outgoing
 from forenotice.programs import process
 from forenotice.runtime import Runtime
+from forenotice.ssrf import EVERYWHERE, OutgoingClient
 
 SHORTEST_SECRET = 16
 
@@ -48,7 +48,7 @@ def _made(config: file.Command | file.Webhook, runtime: Runtime) -> Driver:
     if isinstance(config, file.Command):
         return CommandDriver(config, runtime.monotonic)
     # The administrator names the URL in this file: private addresses are what it is for.
-    sender = Outgoing(private=EVERYWHERE, seconds=config.time_limit.total_seconds(), tls=_trust(config.ca_file))
+    sender = OutgoingClient(private=EVERYWHERE, seconds=config.time_limit.total_seconds(), tls=_trust(config.ca_file))
     sender.require(config.url)
     receiver = Receiver(
         url=config.url,

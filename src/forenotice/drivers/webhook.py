@@ -9,12 +9,13 @@ from urllib.parse import urljoin, urlsplit
 
 import msgspec
 
-from forenotice import outgoing, signing
+from forenotice import signatures, ssrf
+from forenotice.client.http import Response
 from forenotice.core import errors
 from forenotice.core.driver_calls import Finished, NotYet, Outcome, Task
-from forenotice.outgoing import Outgoing, Reply
 from forenotice.programs import process
 from forenotice.runtime import Runtime
+from forenotice.ssrf import OutgoingClient
 
 LONGEST_REASON = 300
 KEPT = 2048
@@ -56,7 +57,7 @@ class WebhookDriver:
     After a restart it knows none: the call is made again, under the same key.
     """
 
-    def __init__(self, receiver: Receiver, sender: Outgoing, runtime: Runtime) -> None:
+    def __init__(self, receiver: Receiver, sender: OutgoingClient, runtime: Runtime) -> None:
         self._receiver = receiver
         self._sender = sender
         self._runtime = runtime
@@ -92,13 +93,13 @@ class WebhookDriver:
 class _Call:
     """All requests that one task needs."""
 
-    def __init__(self, receiver: Receiver, sender: Outgoing, task: Task, runtime: Runtime) -> None:
+    def __init__(self, receiver: Receiver, sender: OutgoingClient, task: Task, runtime: Runtime) -> None:
         self._task = task
         self._receiver = receiver
         self._sender = sender
         self._runtime = runtime
         self._begun = runtime.monotonic()
-        self._last = Reply(status=0, body=b"", headers={})
+        self._last = Response(status=0, body=b"", headers={})
         self._accepted: Accepted | None = None
         self._until = 0.0
 
@@ -126,7 +127,7 @@ class _Call:
     def ask(self) -> Result | None:
         """Post the task, or ask what became of it; None: it is accepted and not done yet."""
         if self._accepted is None:
-            reply: Reply | None = self._post()
+            reply: Response | None = self._post()
         elif self._left <= 0:
             raise _FailedError(f"it was accepted, but not done within {self._receiver.completion_seconds:g} s")
         else:
@@ -154,35 +155,35 @@ class _Call:
     def _url_to_poll(self) -> str:
         return urljoin(self._receiver.url, self._accepted.poll if self._accepted else "")
 
-    def _post(self) -> Reply:
+    def _post(self) -> Response:
         body = msgspec.json.encode(document(self._task))
         headers = {"Content-Type": "application/json", **self._signature(body)}
         self._last = self._sender.post(self._receiver.url, body, headers)
         return self._last
 
-    def _poll(self) -> Reply | None:
+    def _poll(self) -> Response | None:
         """None: not available just now, so it is polled again."""
         try:
             reply = self._sender.get(self._url_to_poll, self._signature(b""))
-        except outgoing.OutgoingError:
+        except ssrf.OutgoingError:
             return None
         self._last = reply
         return None if reply.status in (429, 500, 502, 503, 504) else reply
 
-    def _read(self, reply: Reply, kind: type[T]) -> T:
+    def _read(self, reply: Response, kind: type[T]) -> T:
         try:
             return msgspec.json.decode(reply.body, type=kind)
         except msgspec.MsgspecError as error:
             raise _FailedError(f"{self._answered(reply)}, which is not a driver's response ({error})") from None
 
-    def _answered(self, reply: Reply) -> str:
-        said = f"{outgoing.place(self._receiver.url)} answered {reply.status}"
+    def _answered(self, reply: Response) -> str:
+        said = f"{ssrf.origin(self._receiver.url)} answered {reply.status}"
         last_words = process.last_words(_plain(reply.body), LONGEST_REASON // 2)
         return f"{said}: {last_words}" if last_words else said
 
     def _signature(self, body: bytes) -> dict[str, str]:
         # Receivers go by the world's time, while time here may be ahead.
-        return signing.headers(self._receiver.secret, body, self._runtime.clock.outside())
+        return signatures.headers(self._receiver.secret, body, self._runtime.clock.outside())
 
 
 def idempotency_key(task: Task) -> str:
@@ -220,7 +221,7 @@ def _finished(task: Task, result: Result, told: Mapping[str, object]) -> Finishe
 
 def _origin(url: str) -> tuple[str, str | None, int | None]:
     parts = urlsplit(url)
-    return parts.scheme, parts.hostname, parts.port or outgoing.PORTS.get(parts.scheme)
+    return parts.scheme, parts.hostname, parts.port or ssrf.PORTS.get(parts.scheme)
 
 
 def _plain(text: bytes | str) -> str:

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from forenotice import descriptors
-from forenotice.accepting import Acceptor
+from forenotice.acceptor import Acceptor
 from forenotice.clock import Clock
 from forenotice.core import errors
 from forenotice.core.timing import Timing
-from forenotice.heartbeats import Heartbeats
+from forenotice.liveness import Liveness
 from forenotice.logs import log
 from forenotice.metadata import identity, responses
 from forenotice.metadata.connection import Connection, Interceptor
@@ -25,7 +25,8 @@ from forenotice.metadata.endpoint import Counters, GuestEndpoint
 from forenotice.metadata.options import Options
 from forenotice.metadata.published import PublishedFleet
 from forenotice.metadata.responses import Persistence
-from forenotice.metadata.upstream import GuestService, Upstream, start_thread
+from forenotice.metadata.upstream import GuestService, Upstream
+from forenotice.runtime import start_thread
 from forenotice.settings import Address, Listener
 
 BACKLOG = 4096
@@ -66,18 +67,18 @@ class MetadataServer:
         clock: Clock,
         timing: Timing,
         options: Options | None = None,
-        heartbeats: Heartbeats | None = None,
+        liveness: Liveness | None = None,
         connection: type[Connection] = Connection,
         intercept: Callable[[Connection], Interceptor] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
-        start: Callable[[Callable[[], None]], None] = start_thread,
+        start_thread: Callable[[Callable[[], None], str], object] = start_thread,
     ) -> None:
         options = options or Options()
         allowed = descriptors.allow(options.limits.connections + descriptors.SPARE)
         self._options = replace(options, limits=options.limits.within(allowed))
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._upstream = Upstream(guests, self._loop, self._options.limits, heartbeats or Heartbeats(), start)
+        self._upstream = Upstream(guests, self._loop, self._options.limits, liveness or Liveness(), start_thread)
         self._endpoint = GuestEndpoint(
             published=published,
             upstream=self._upstream,

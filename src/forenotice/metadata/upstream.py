@@ -12,10 +12,11 @@ from forenotice.core import errors, fleet
 from forenotice.core.lifecycle import Approval
 from forenotice.core.timing import Timing
 from forenotice.failures import Failures
-from forenotice.heartbeats import Heartbeats
+from forenotice.liveness import Liveness
 from forenotice.logs import log
 from forenotice.metadata.options import Limits, Options
 from forenotice.metadata.published import PublishedFleet, PublishedScope
+from forenotice.runtime import start_thread
 
 Outcome = errors.ForenoticeError | None
 """Of an approval; None: it was accepted."""
@@ -38,10 +39,6 @@ class GuestService(Protocol):
 
     def heard(self, heard: Mapping[str, datetime]) -> None:
         """When guests of scopes polled, by key; durable when it returns."""
-
-
-def start_thread(run: Callable[[], None]) -> None:
-    threading.Thread(target=run, name="forenotice-guests", daemon=True).start()
 
 
 class _Pending:
@@ -70,13 +67,13 @@ class Upstream:
         guests: GuestService,
         loop: asyncio.AbstractEventLoop,
         limits: Limits,
-        heartbeats: Heartbeats,
-        start: Callable[[Callable[[], None]], None] = start_thread,
+        liveness: Liveness,
+        start_thread: Callable[[Callable[[], None], str], object] = start_thread,
     ) -> None:
         self._guests = guests
-        self._heartbeats = heartbeats
+        self._liveness = liveness
         self._loop = loop
-        self._start = start
+        self._start_thread = start_thread
         self._capacity = limits.approvals
         self._patience = limits.patience_seconds
         self._pending = threading.Condition()
@@ -88,8 +85,8 @@ class Upstream:
         self._ended = asyncio.Event()
 
     def start(self) -> None:
-        self._heartbeats.beat(NAME)
-        self._start(self._run)
+        self._liveness.beat(NAME)
+        self._start_thread(self._run, "forenotice-guests")
 
     def approve(self, approval: Approval, done: Callable[[Outcome], None]) -> bool:
         """False: too many are pending, or it is too late; nothing will be done."""
@@ -126,15 +123,15 @@ class Upstream:
     def _run(self) -> None:
         while self._send():
             pass
-        self._heartbeats.end(NAME)
+        self._liveness.end(NAME)
         self._post(self._ended.set)
 
     def _send(self) -> bool:
         with self._pending:
             while not (self._approvals or self._heard_done or self._closing):
-                self._heartbeats.beat(NAME)
+                self._liveness.beat(NAME)
                 self._pending.wait(TURN_SECONDS)
-            self._heartbeats.beat(NAME)
+            self._liveness.beat(NAME)
             heard, heard_done = self._heard, self._heard_done
             approvals = tuple(self._approvals)
             self._heard, self._heard_done, self._approvals = {}, [], {}

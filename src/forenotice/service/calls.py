@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from forenotice import garbage
+from forenotice import garbage_collection
 from forenotice.core import errors, journal
 from forenotice.core.draft import World
 from forenotice.core.roles import EVERYTHING, Access
@@ -75,7 +75,7 @@ def command(
     `about` is what is known only after the work.
     """
 
-    @garbage.put_off()
+    @garbage_collection.paused()
     def once(unit: UnitOfWork) -> View:
         known = recalled(unit.transaction, call, unit.now)
         if known is not None:

@@ -17,12 +17,12 @@ from forenotice.core.selectors import Selector
 from forenotice.core.timing import Timing
 from forenotice.drivers.call_queue import CallQueues, DriverChoice
 from forenotice.failures import Failures
-from forenotice.heartbeats import Heartbeats
-from forenotice.outgoing import Outgoing
+from forenotice.liveness import Liveness
 from forenotice.publication import Publication, Publisher
 from forenotice.runtime import Runtime
 from forenotice.service import clocks, visibility
 from forenotice.service.gates import Gates
+from forenotice.ssrf import OutgoingClient
 from forenotice.store.database import Store
 from forenotice.store.transaction import Reader, Transaction
 from forenotice.store.writer import OWN, Budget, WriteRequest
@@ -125,7 +125,7 @@ class Service:
         timing: Timing,
         publisher: Publisher,
         telemetry: Telemetry | None = None,
-        outgoing: Outgoing | None = None,
+        outgoing: OutgoingClient | None = None,
         gates: Gates | None = None,
         drivers: Sequence[DriverChoice] = (),
         allows_loopback: bool = False,
@@ -139,10 +139,10 @@ class Service:
         self.timing = timing
         self.publisher = publisher
         self.telemetry = telemetry or Telemetry()
-        self.outgoing = outgoing or Outgoing()
+        self.outgoing = outgoing or OutgoingClient()
         """For what is sent while a command waits for it."""
         self.gates = gates or Gates({}, self.outgoing)
-        self.heartbeats = Heartbeats(clock=runtime.monotonic)
+        self.liveness = Liveness(clock=runtime.monotonic)
         self.allows_loopback = allows_loopback
         """Whether VMs may have loopback addresses."""
         self.limits = limits

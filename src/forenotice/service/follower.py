@@ -34,7 +34,7 @@ class Follower:
         self._thread: Started | None = None
 
     def start(self) -> None:
-        self._service.heartbeats.beat(NAME)
+        self._service.liveness.beat(NAME)
         self._thread = self._service.runtime.start_thread(self._run, "follower")
 
     def stop(self) -> None:
@@ -46,13 +46,13 @@ class Follower:
         while not self._stopping.is_set():
             try:
                 for number, position in enumerate(self._service.store.changes(self._stopping)):
-                    self._service.heartbeats.beat(NAME)
+                    self._service.liveness.beat(NAME)
                     if number == 0:
                         # The first is where the journal ends.
                         self._compare(position, min(position, self._position))
                     self._catch_up(position)
                     self._failures.over()
-                self._service.heartbeats.end(NAME)
+                self._service.liveness.end(NAME)
                 return
             except (errors.UnavailableError, errors.UnsoundError) as error:
                 if self._failures.again(str(error)):

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from forenotice.core import errors
-from forenotice.outgoing import Outgoing, status_told
 from forenotice.programs import process
+from forenotice.ssrf import OutgoingClient, describe_status
 
 SECONDS = 30.0
 """For one look at a gate."""
@@ -26,7 +26,9 @@ class GateStatus:
 class Gates:
     """Commands come from the service's settings alone, by name; a rollout may also give a URL."""
 
-    def __init__(self, commands: Mapping[str, Sequence[str]], outgoing: Outgoing, *, seconds: float = SECONDS) -> None:
+    def __init__(
+        self, commands: Mapping[str, Sequence[str]], outgoing: OutgoingClient, *, seconds: float = SECONDS
+    ) -> None:
         """`outgoing` is the gates' own: it is closed with them. `seconds` is for a command."""
         self._programs = {name: process.Program(argv=argv, kept=KEPT) for name, argv in commands.items()}
         self._outgoing = outgoing
@@ -89,7 +91,7 @@ class Gates:
         reply = self._outgoing.get(url, {f"Forenotice-{name.title()}": value for name, value in facts.items()})
         first = reply.body[:KEPT].decode(errors="replace").strip().partition("\n")[0]
         line = process.plain(first).strip()
-        return GateStatus(green=reply.status // 100 == 2, said=status_told(reply.status), line=line)
+        return GateStatus(green=reply.status // 100 == 2, said=describe_status(reply.status), line=line)
 
 
 def is_url(gate: str) -> bool:

@@ -9,7 +9,7 @@ import structlog
 
 from forenotice.core import errors
 from forenotice.failures import Failures
-from forenotice.heartbeats import Heartbeats
+from forenotice.liveness import Liveness
 from forenotice.runtime import Runtime, Started
 
 log = structlog.get_logger()
@@ -26,14 +26,14 @@ class Loop:
         slug: str,
         step: Callable[[], timedelta],
         wake: threading.Event,
-        heartbeats: Heartbeats,
+        liveness: Liveness,
         runtime: Runtime,
         *,
         pause: timedelta = timedelta(0),
     ) -> None:
         """`step` does what is due and returns for how long nothing is; between two steps there is a `pause`."""
         self._slug = slug
-        self._heartbeats = heartbeats
+        self._liveness = liveness
         self._runtime = runtime
         self._step = step
         self._wake = wake
@@ -47,7 +47,7 @@ class Loop:
         return self._stopping.is_set()
 
     def start(self) -> None:
-        self._heartbeats.beat(self._slug)
+        self._liveness.beat(self._slug)
         self._thread = self._runtime.start_thread(self._run, self._slug)
 
     def stop(self) -> None:
@@ -56,13 +56,13 @@ class Loop:
         self._wake.set()
         if self._thread:
             self._thread.join()
-        self._heartbeats.end(self._slug)
+        self._liveness.end(self._slug)
 
     def _run(self) -> None:
         while True:
             # Cleared before the check, so that a stop is never slept through.
             self._wake.clear()
-            self._heartbeats.beat(self._slug)
+            self._liveness.beat(self._slug)
             if self._stopping.wait(self._pause.total_seconds()):
                 return
             self._wake.wait(self._guarded_step().total_seconds())

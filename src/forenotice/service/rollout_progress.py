@@ -110,7 +110,7 @@ class RolloutLoop:
         self._wanted: dict[GateCheck, None] = {}
         """Checks that wait until fewer than `gates_at_once` are being made."""
         self._gates_at_once = gates_at_once
-        self._loop = Loop("roll", self.step, self._grown, service.heartbeats, service.runtime, pause=PAUSE)
+        self._loop = Loop("roll", self.step, self._grown, service.liveness, service.runtime, pause=PAUSE)
 
     def start(self) -> None:
         self._loop.start()

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from forenotice import garbage
+from forenotice import garbage_collection
 from forenotice.core import errors, explanations, rollout_plan, rollout_progress, rollouts
 from forenotice.core.draft import Draft, World
 from forenotice.core.roles import Access, Need
@@ -151,7 +151,7 @@ def _change_with(service: Service, call: Call, rollout_id: str, decide: Callable
 
 
 def _fleet(service: Service) -> Draft:
-    with service.store.read() as reader, garbage.put_off():
+    with service.store.read() as reader, garbage_collection.paused():
         world = reader.worlds.fleet()
     return service.draft(world, allowance=ALLOWANCES[0])
 

@@ -142,7 +142,7 @@ class TickLoop:
         self._under_way: dict[str, None] = {}
         """Operations that drivers work on."""
         runtime = service.runtime
-        self._loop = Loop("tick", self.step, service.nudge, service.heartbeats, runtime)
+        self._loop = Loop("tick", self.step, service.nudge, service.liveness, runtime)
         self._renewal = Interval(renew_every, self._renew, runtime.monotonic)
         self._upkeep = Interval(upkeep.INTERVAL, lambda: upkeep.keep_up(service), runtime.monotonic)
         self._settling = Interval(SETTLE_AFTER, lambda: upkeep.settle_fleet(service), runtime.monotonic)

@@ -70,7 +70,7 @@ def troubles(service: Service) -> list[str]:
     """Why the service is not ready, as far as that is known without asking the store."""
     found = [
         f"the thread {name!r} has made no progress for {seconds:.0f} s: restart the service if it does not recover"
-        for name, seconds in service.heartbeats.silent().items()
+        for name, seconds in service.liveness.silent().items()
     ]
     if (behind := service.clock.behind) > clocks.MOST_BEHIND:
         found.append(

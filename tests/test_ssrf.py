@@ -9,9 +9,9 @@ import pytest
 from tests.agent.handlers import sink
 from tests.cli.stranger import stranger
 
-from forenotice import outgoing
+from forenotice import ssrf
 from forenotice.core import errors
-from forenotice.outgoing import EVERYWHERE, Outgoing, OutgoingError
+from forenotice.ssrf import EVERYWHERE, OutgoingClient, OutgoingError
 
 PRIVATE = (
     "127.0.0.1",
@@ -61,31 +61,31 @@ HOSTS = (*(f"[{address}]" if ":" in address else address for address in PRIVATE)
 
 @pytest.mark.parametrize("address", PRIVATE)
 def test_what_is_not_the_worlds_is_not_public(address: str) -> None:
-    assert not outgoing.is_public(ipaddress.ip_address(address))
+    assert not ssrf.is_public(ipaddress.ip_address(address))
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "2606:4700::1111", "2002:808:808::", "64:ff9b::8.8.8.8"])
 def test_what_is_the_worlds_is_public(address: str) -> None:
-    assert outgoing.is_public(ipaddress.ip_address(address))
+    assert ssrf.is_public(ipaddress.ip_address(address))
 
 
 @pytest.mark.parametrize("host", [*HOSTS, "a.localhost", "127.1", "2130706433", "0x7f000001"])
 def test_private_targets_are_refused_at_once_unless_allowed(host: str) -> None:
     with pytest.raises(errors.RefusedError, match=r"allow_private_targets|are not allowed"):
-        Outgoing().require(f"https://{host}:8443/hook")
+        OutgoingClient().require(f"https://{host}:8443/hook")
     if host.strip("[]") not in NEVER:
-        Outgoing(private=EVERYWHERE).require(f"http://{host}:8080/hook")
+        OutgoingClient(private=EVERYWHERE).require(f"http://{host}:8080/hook")
 
 
 @pytest.mark.parametrize("address", NEVER)
 def test_link_local_and_metadata_addresses_are_never_sent_to(address: str) -> None:
     host = f"[{address}]" if ":" in address else address
     with pytest.raises(errors.RefusedError, match="are not allowed"):
-        Outgoing(private=EVERYWHERE).require(f"http://{host}/")
+        OutgoingClient(private=EVERYWHERE).require(f"http://{host}/")
 
 
 def test_only_the_networks_that_were_named_are_sent_to() -> None:
-    some = Outgoing(private=[ipaddress.ip_network("10.1.0.0/16")])
+    some = OutgoingClient(private=[ipaddress.ip_network("10.1.0.0/16")])
     some.require("http://10.1.2.3/hook")
     with pytest.raises(errors.RefusedError, match="allow_private_targets"):
         some.require("http://10.2.2.3/hook")
@@ -95,8 +95,8 @@ def test_only_the_networks_that_were_named_are_sent_to() -> None:
 
 @pytest.mark.parametrize("bound", ["127.0.0.1", "0.0.0.0"])
 def test_our_own_listeners_are_never_sent_to(bound: str) -> None:
-    own: list[outgoing.Place] = []
-    sending = Outgoing(private=EVERYWHERE, own=own)
+    own: list[ssrf.SocketAddress] = []
+    sending = OutgoingClient(private=EVERYWHERE, own=own)
     with sink.sink() as receiver:
         assert sending.get(receiver.at).status < 500
         own.append((ipaddress.ip_address(bound), receiver.port))
@@ -108,7 +108,7 @@ def test_our_own_listeners_are_never_sent_to(bound: str) -> None:
 
 
 def test_plain_http_is_for_private_targets_only() -> None:
-    careful, lenient = Outgoing(), Outgoing(private=EVERYWHERE)
+    careful, lenient = OutgoingClient(), OutgoingClient(private=EVERYWHERE)
     careful.require("https://hooks.example.com/a?b=c")
     lenient.require("http://hooks.internal/")
     with pytest.raises(errors.RefusedError, match="give an https URL"):
@@ -137,30 +137,30 @@ def test_plain_http_is_for_private_targets_only() -> None:
 )
 def test_what_is_no_url_is_refused_without_repeating_it(url: str, said: str) -> None:
     with pytest.raises(errors.RefusedError, match=said) as caught:
-        Outgoing(private=EVERYWHERE).require(url)
+        OutgoingClient(private=EVERYWHERE).require(url)
     assert "secret" not in caught.value.message
 
 
 def test_a_name_is_checked_where_it_leads_to() -> None:
     with sink.sink() as receiver, pytest.raises(OutgoingError, match="allow_private_targets"):
-        Outgoing().post(f"https://localhost:{receiver.port}/", b"{}")
+        OutgoingClient().post(f"https://localhost:{receiver.port}/", b"{}")
     assert receiver.heard == []
 
 
 def test_a_request_is_sent_and_its_answer_given() -> None:
     with sink.sink() as receiver:
         receiver.status, receiver.headers = 503, {"Retry-After": "7"}
-        reply = Outgoing(private=EVERYWHERE).post(f"{receiver.at}/hook?a=b", b"{}", {"X-Sign": "1"})
+        reply = OutgoingClient(private=EVERYWHERE).post(f"{receiver.at}/hook?a=b", b"{}", {"X-Sign": "1"})
     assert (reply.status, reply.headers["retry-after"]) == (503, "7")
     (heard,) = receiver.heard
     assert (heard.method, heard.target, heard.body, heard.headers["X-Sign"]) == ("POST", "/hook?a=b", b"{}", "1")
 
 
-@pytest.mark.parametrize("rest", [b"x" * 64, b"x" * (outgoing.LARGEST_ANSWER + 2), b"", b"\r\nnot what it should be"])
+@pytest.mark.parametrize("rest", [b"x" * 64, b"x" * (ssrf.LARGEST_RESPONSE + 2), b"", b"\r\nnot what it should be"])
 def test_what_follows_the_status_of_what_was_told_is_left_unread(rest: bytes) -> None:
     head = b"HTTP/1.1 202 Taken\r\nRetry-After: 7\r\nTransfer-Encoding: chunked\r\n\r\n"
     with stranger(head + rest) as receiver:
-        reply = Outgoing(private=EVERYWHERE, seconds=2).tell(receiver.url, b"{}")
+        reply = OutgoingClient(private=EVERYWHERE, seconds=2).notify(receiver.url, b"{}")
     assert (reply.status, reply.headers["retry-after"], reply.body) == (202, "7", b"")
 
 
@@ -168,39 +168,39 @@ def test_the_body_of_what_was_told_may_be_slow() -> None:
     with sink.sink() as receiver:
         # And it never comes.
         receiver.status, receiver.headers = 200, {"Content-Length": "5"}
-        assert Outgoing(private=EVERYWHERE, seconds=2).tell(receiver.at, b"{}").status == 200
+        assert OutgoingClient(private=EVERYWHERE, seconds=2).notify(receiver.at, b"{}").status == 200
         with pytest.raises(OutgoingError, match="timed out"):
-            Outgoing(private=EVERYWHERE, seconds=0.05).post(receiver.at, b"{}")
+            OutgoingClient(private=EVERYWHERE, seconds=0.05).post(receiver.at, b"{}")
 
 
 def test_redirects_are_not_followed() -> None:
     with sink.sink() as receiver:
         receiver.status, receiver.headers = 307, {"Location": "/elsewhere"}
-        assert Outgoing(private=EVERYWHERE).get(f"{receiver.at}/hook").status == 307
+        assert OutgoingClient(private=EVERYWHERE).get(f"{receiver.at}/hook").status == 307
     assert [heard.target for heard in receiver.heard] == ["/hook"]
 
 
 def test_tls_is_checked(tmp_path: Path) -> None:
     certificate = sink.certificate(tmp_path)
     with sink.sink(certificate) as receiver:
-        with pytest.raises(OutgoingError, match="no answer from https://localhost"):
-            Outgoing(private=EVERYWHERE).get(f"{receiver.at}/secret")
+        with pytest.raises(OutgoingError, match="no response from https://localhost"):
+            OutgoingClient(private=EVERYWHERE).get(f"{receiver.at}/secret")
         trusting = ssl.create_default_context(cafile=str(certificate.file))
-        assert Outgoing(private=EVERYWHERE, tls=trusting).get(f"{receiver.at}/").status == 204
+        assert OutgoingClient(private=EVERYWHERE, tls=trusting).get(f"{receiver.at}/").status == 204
 
 
 def test_nobody_is_waited_for_beyond_the_time() -> None:
     with sink.sink() as receiver:
         receiver.answering.clear()
         with pytest.raises(OutgoingError, match="timed out"):
-            Outgoing(private=EVERYWHERE, seconds=0.05).get(receiver.at)
+            OutgoingClient(private=EVERYWHERE, seconds=0.05).get(receiver.at)
         receiver.answering.set()
 
 
 def test_what_is_under_way_ends_when_it_is_closed() -> None:
     with sink.sink() as receiver:
         receiver.answering.clear()
-        sending = Outgoing(private=EVERYWHERE)
+        sending = OutgoingClient(private=EVERYWHERE)
         said: list[str] = []
 
         def send() -> None:

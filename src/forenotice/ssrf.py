@@ -1,4 +1,4 @@
-"""Requests that the service sends at operators' wish: only where it may, and to the very address that was checked."""
+"""Requests to URLs that operators give, protected against SSRF: only to allowed addresses, the very ones checked."""
 
 import ipaddress
 import socket
@@ -6,29 +6,27 @@ import ssl
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from forenotice import __version__
-from forenotice.client.http import Connection, ProtocolError
+from forenotice.client.http import Connection, ProtocolError, Response
 from forenotice.core import errors
 
 LONGEST_URL = 2000
-LARGEST_ANSWER = 1024 * 1024
+LARGEST_RESPONSE = 1024 * 1024
 SECONDS = 10.0
 PORTS = {"http": 80, "https": 443}
 LONGEST_WORDS = 200
 
 Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-Place = tuple[Ip, int]
-"""An address and a port."""
+SocketAddress = tuple[Ip, int]
 
 EVERYWHERE: Sequence[Network] = (ipaddress.IPv4Network("0.0.0.0/0"), ipaddress.IPv6Network("::/0"))
 
-# What IPv6 has assigned to the world, and where IPv4 is reached through a translator (RFC 6052).
+# What IPv6 has assigned globally, and where IPv4 is reached through a translator (RFC 6052).
 _WORLD = ipaddress.IPv6Network("2000::/3")
 _TRANSLATED = ipaddress.IPv6Network("64:ff9b::/96")
 # IANA's registries of special-purpose addresses, our own copy: what the interpreter knows of them differs by version.
@@ -42,7 +40,7 @@ _SPECIAL: Sequence[Network] = tuple(
         "168.63.129.16/32",
     )
 )
-# Metadata endpoints, ours included, and addresses that are nobody's.
+# Metadata endpoints, ours included, and addresses that no host has.
 _NEVER: Sequence[Network] = tuple(
     ipaddress.ip_network(network)
     for network in (
@@ -61,62 +59,54 @@ class OutgoingError(errors.ForenoticeError):
     code = "outgoing"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
-    status: int
-    body: bytes
-    headers: Mapping[str, str]
-    """By name in lower case."""
-
-
-class Outgoing:
-    """For any number of threads. Redirects are not followed, lest they lead where nothing may be sent."""
+class OutgoingClient:
+    """For any number of threads. Redirects are not followed: they may lead to addresses that are not allowed."""
 
     def __init__(
         self,
         *,
         private: Sequence[Network] = (),
-        own: Collection[Place] = (),
+        own: Collection[SocketAddress] = (),
         seconds: float = SECONDS,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`private` networks may be sent to, `own` listeners never, also those that are added later.
+        """`private` networks are allowed, `own` listeners never, also those that are added to the collection later.
 
-        `seconds` is for all of a request, but for looking up the name, which takes what the resolver takes."""
+        `seconds` limits a whole request, except the look-up of its name."""
         self._private = private
         self._own = own
         self._seconds = seconds
         self._trust = tls
         self._lock = threading.Lock()
-        self._under_way: set[Connection] = set()
+        self._open: set[Connection] = set()
         self._closed = False
 
     def require(self, url: str) -> None:
-        """Refuse what could never be sent; where a name leads is seen whenever something is sent there."""
+        """Refuse a URL that is never allowed; the addresses of a name are checked with every request."""
         parts = _split(url)
         address = _literal(parts.hostname or "")
         if address is None:
             why = "" if parts.scheme == "https" or self._private else _NOT_HTTP
         else:
-            why = self._objection(address, _port(parts), parts.scheme)
+            why = self._refusal(address, _port(parts), parts.scheme)
         if why:
-            raise errors.RefusedError(f"nothing is sent to {place(url)}: {why}")
+            raise errors.RefusedError(f"nothing is sent to {origin(url)}: {why}")
 
-    def get(self, url: str, headers: Mapping[str, str] | None = None) -> Reply:
+    def get(self, url: str, headers: Mapping[str, str] | None = None) -> Response:
         return self._send("GET", url, None, headers or {})
 
-    def post(self, url: str, body: bytes, headers: Mapping[str, str] | None = None) -> Reply:
+    def post(self, url: str, body: bytes, headers: Mapping[str, str] | None = None) -> Response:
         return self._send("POST", url, body, headers or {})
 
-    def tell(self, url: str, body: bytes, headers: Mapping[str, str] | None = None) -> Reply:
-        """Post what is answered by the status: the body that follows, however large or slow, is left unread."""
+    def notify(self, url: str, body: bytes, headers: Mapping[str, str] | None = None) -> Response:
+        """Post a body; only the status of the response is read, however large or slow its body."""
         return self._send("POST", url, body, headers or {}, largest=None)
 
     def close(self) -> None:
         """For good: requests that are under way in other threads end with an error."""
         with self._lock:
             self._closed = True
-            for connection in self._under_way:
+            for connection in self._open:
                 connection.close()
 
     def _send(
@@ -125,43 +115,42 @@ class Outgoing:
         url: str,
         body: bytes | None,
         headers: Mapping[str, str],
-        largest: int | None = LARGEST_ANSWER,
-    ) -> Reply:
+        largest: int | None = LARGEST_RESPONSE,
+    ) -> Response:
         parts = _split(url)
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         named = {"User-Agent": f"forenotice/{__version__}", **headers}
         try:
             with self._connected(parts) as connection:
-                answer = connection.request(method, target, named, body, timeout=self._seconds, largest=largest)
+                return connection.request(method, target, named, body, timeout=self._seconds, largest=largest)
         except (OSError, ProtocolError) as error:
-            raise OutgoingError(f"no answer from {place(url)}: {_words(error)}") from None
-        return Reply(status=answer.status, body=answer.body, headers=answer.headers)
+            raise OutgoingError(f"no response from {origin(url)}: {_words(error)}") from None
 
     @contextmanager
     def _connected(self, parts: SplitResult) -> Iterator[Connection]:
         host, port = parts.hostname or "", _port(parts)
         tls = self._tls if parts.scheme == "https" else None
-        connection = _Checked(host, port, tls, lambda address: self._objection(address, port, parts.scheme))
+        connection = _CheckedConnection(host, port, tls, lambda address: self._refusal(address, port, parts.scheme))
         with self._lock:
             if self._closed:
                 raise ConnectionAbortedError("the service is stopping")
-            self._under_way.add(connection)
+            self._open.add(connection)
         try:
             yield connection
         finally:
             with self._lock:
-                self._under_way.discard(connection)
+                self._open.discard(connection)
             connection.close()
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
         return self._trust or ssl.create_default_context()
 
-    def _objection(self, address: Ip, port: int, scheme: str) -> str:
-        """Why nothing may be sent to an address; empty: it may."""
+    def _refusal(self, address: Ip, port: int, scheme: str) -> str:
+        """Why an address is not allowed; empty: it is."""
         if any(_is_in(each, _NEVER) for each in _meanings(address)):
             return _NEVER_SENT
-        if any(_is_at(each, port, place) for each in _meanings(address) for place in self._own):
+        if any(_is_at(each, port, own) for each in _meanings(address) for own in self._own):
             return _OURSELVES
         if is_public(address):
             return "" if scheme == "https" else _NOT_HTTP
@@ -174,34 +163,34 @@ _NEVER_SENT = "link-local, multicast, metadata and locally translated addresses 
 _OURSELVES = "it is this service's own listener: give another"
 
 
-class _Checked(Connection):
-    """Connects to none but the addresses that nothing was said against."""
+class _CheckedConnection(Connection):
+    """Connects to allowed addresses only."""
 
-    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None, objection: Callable[[Ip], str]) -> None:
+    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None, refusal: Callable[[Ip], str]) -> None:
         super().__init__(host, port, tls=tls)
-        self._objection = objection
+        self._refusal = refusal
 
     def _addresses(self) -> Sequence[tuple[Any, ...]]:
         found = super()._addresses()
-        said = [self._objection(ipaddress.ip_address(place[4][0].partition("%")[0])) for place in found]
+        said = [self._refusal(ipaddress.ip_address(place[4][0].partition("%")[0])) for place in found]
         if found and all(said):
             raise OutgoingError(f"nothing is sent to {self._host}: {said[0]}")
         return [place for place, why in zip(found, said, strict=True) if not why]
 
 
-def place(url: str) -> str:
-    """All that is told of a URL: the rest of it may be a secret."""
+def origin(url: str) -> str:
+    """The part of a URL that may be shown: the rest may be a secret."""
     parts = _split(url)
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def status_told(status: int) -> str:
+def describe_status(status: int) -> str:
     hint = "; redirects are not followed, so give the URL it leads to" if 300 <= status < 400 else ""
     return f"{status}{hint}"
 
 
 def is_public(address: Ip) -> bool:
-    """Whether it belongs to the world at large, and what it stands for too."""
+    """Whether it is globally reachable, and so is the IPv4 address that it stands for."""
     if any(_is_in(each, _SPECIAL) for each in _meanings(address)):
         return False
     return address.version == 4 or address in _WORLD or address in _TRANSLATED
@@ -221,9 +210,11 @@ def _is_in(address: Ip, networks: Sequence[Network]) -> bool:
     return any(address in network for network in networks)
 
 
-def _is_at(address: Ip, port: int, place: Place) -> bool:
-    """Whether a listener at the place is reached there."""
-    return port == place[1] and (address == place[0] or (place[0].is_unspecified and _is_this_machines(address)))
+def _is_at(address: Ip, port: int, listener: SocketAddress) -> bool:
+    """Whether a listener is reached there."""
+    return port == listener[1] and (
+        address == listener[0] or (listener[0].is_unspecified and _is_this_machines(address))
+    )
 
 
 def _is_this_machines(address: Ip) -> bool:

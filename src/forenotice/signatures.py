@@ -1,4 +1,4 @@
-"""Signatures by which receivers know that a request is ours, whole, and not an old one sent again."""
+"""Signatures of webhook requests: receivers check sender, content and age, and so reject replays."""
 
 import hashlib
 import hmac
@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 TIMESTAMP = "Forenotice-Timestamp"
 SIGNATURE = "Forenotice-Signature"
 TOLERANCE = timedelta(minutes=5)
-"""What is older, or that much in the future, is refused."""
+"""Older timestamps, and those as far in the future, are refused."""
 
 
 def headers(secret: str, body: bytes, now: datetime) -> dict[str, str]:
@@ -16,7 +16,7 @@ def headers(secret: str, body: bytes, now: datetime) -> dict[str, str]:
     return {TIMESTAMP: timestamp, SIGNATURE: f"sha256={_digest(secret, timestamp, body)}"}
 
 
-def is_ours(secret: str, body: bytes, timestamp: str, signature: str, now: datetime) -> bool:
+def is_valid(secret: str, body: bytes, timestamp: str, signature: str, now: datetime) -> bool:
     if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= 12):
         return False
     expected = f"sha256={_digest(secret, timestamp, body)}"

@@ -6,7 +6,7 @@ import time
 from contextlib import ExitStack
 from typing import Any
 
-from forenotice.accepting import TURN_SECONDS, Acceptor
+from forenotice.acceptor import ITERATION_SECONDS, Acceptor
 
 
 async def accepted(count: int, seconds: float) -> str:
@@ -33,7 +33,7 @@ async def accepted(count: int, seconds: float) -> str:
 
 
 def test_others_on_the_loop_have_their_turn_in_between() -> None:
-    assert asyncio.run(accepted(4, TURN_SECONDS)).split() == ["a"] * 4
+    assert asyncio.run(accepted(4, ITERATION_SECONDS)).split() == ["a"] * 4
 
 
 def test_a_queue_is_drained_as_fast_as_it_can_be() -> None:

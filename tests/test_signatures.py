@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from forenotice import signing
+from forenotice import signatures
 from forenotice.clock import SystemClock
 
 PAGE = Path(__file__).parents[1] / "docs" / "push.md"
@@ -19,8 +19,8 @@ Check = Callable[[str, dict[str, str], bytes, timedelta], bool]
 
 
 def ours(secret: str, headers: dict[str, str], body: bytes, late: timedelta) -> bool:
-    timestamp, signature = headers.get(signing.TIMESTAMP, ""), headers.get(signing.SIGNATURE, "")
-    return signing.is_ours(secret, body, timestamp, signature, SystemClock().now() + late)
+    timestamp, signature = headers.get(signatures.TIMESTAMP, ""), headers.get(signatures.SIGNATURE, "")
+    return signatures.is_valid(secret, body, timestamp, signature, SystemClock().now() + late)
 
 
 def documented(secret: str, headers: dict[str, str], body: bytes, late: timedelta) -> bool:
@@ -35,7 +35,7 @@ def documented(secret: str, headers: dict[str, str], body: bytes, late: timedelt
 @pytest.mark.parametrize("check", [ours, documented])
 def test_what_is_ours_is_known_and_nothing_else(check: Check) -> None:
     now = timedelta(0)
-    headers = signing.headers(SECRET, BODY, SystemClock().now())
+    headers = signatures.headers(SECRET, BODY, SystemClock().now())
     assert check(SECRET, headers, BODY, now)
     assert check(SECRET, headers, BODY, timedelta(minutes=4))
     assert not check(SECRET, headers, BODY, timedelta(minutes=6))
@@ -43,6 +43,6 @@ def test_what_is_ours_is_known_and_nothing_else(check: Check) -> None:
     assert not check(SECRET + "x", headers, BODY, now)
     assert not check(SECRET, headers, BODY + b" ", now)
     assert not check(SECRET, {}, BODY, now)
-    for wrong in ("x", "-1", "", str(int(headers[signing.TIMESTAMP]) + 1)):
-        assert not check(SECRET, {**headers, signing.TIMESTAMP: wrong}, BODY, now)
-    assert not check(SECRET, {**headers, signing.SIGNATURE: "sha256="}, BODY, now)
+    for wrong in ("x", "-1", "", str(int(headers[signatures.TIMESTAMP]) + 1)):
+        assert not check(SECRET, {**headers, signatures.TIMESTAMP: wrong}, BODY, now)
+    assert not check(SECRET, {**headers, signatures.SIGNATURE: "sha256="}, BODY, now)

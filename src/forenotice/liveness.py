@@ -1,4 +1,4 @@
-"""Which threads are alive: each beats at every turn of its loop, and /readyz asks which have fallen silent."""
+"""Which threads still make progress: each reports every turn of its loop, and /readyz names those that are stuck."""
 
 from collections.abc import Callable
 from time import monotonic
@@ -7,7 +7,7 @@ WITHIN_SECONDS = 45.0
 """A turn may take this long, including its wait for the writer; a thread that needs longer is stuck."""
 
 
-class Heartbeats:
+class Liveness:
     def __init__(self, *, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._last: dict[str, float] = {}
@@ -16,7 +16,7 @@ class Heartbeats:
         self._last[name] = self._clock()
 
     def end(self, name: str) -> None:
-        """It has stopped because it was told to."""
+        """The thread has stopped because it was told to."""
         self._last.pop(name, None)
 
     def seconds_since(self) -> dict[str, float]:
@@ -25,5 +25,5 @@ class Heartbeats:
         return {name: now - last for name, last in sorted(self._last.copy().items())}
 
     def silent(self) -> dict[str, float]:
-        """Who has not turned in time, and for how many seconds."""
+        """The threads that are stuck, and for how many seconds."""
         return {name: seconds for name, seconds in self.seconds_since().items() if seconds > WITHIN_SECONDS}

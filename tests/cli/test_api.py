@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Run
+from tests.cli.samples import encoded, fleet
 from tests.cli.stranger import answer, asked_header, stranger
 from tests.control.running import Control, running
 
@@ -144,7 +145,10 @@ STRANGERS = [
     (answer("502 Bad Gateway", b"<html>"), "responded 502 Bad Gateway, but not as a control plane does"),
     (answer("400 Bad Request", b'{"error": "text"}'), "responded 400 Bad Request"),
     (answer("500 Oops", b"[1]"), "does: the log of `forenotice serve` there may say why; try again"),
-    (answer("503 Away", b'{"error": {"code": "unavailable", "message": "the disk is full"}}'), "the disk is full"),
+    (
+        answer("503 Away", b'{"error": {"code": "unavailable", "message": "the disk is full", "facts": {}}}'),
+        "the disk is full",
+    ),
     (b"", "did not finish its response (RemoteDisconnected): try again"),
     (b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{", "did not finish its response (IncompleteRead): try again"),
     (b"HTTP/1.1 502 Bad\r\nContent-Length: 50\r\n\r\n{", "responded 502 Bad"),
@@ -173,7 +177,7 @@ def test_a_redirect_does_not_carry_the_token_away(run: Run) -> None:
 
 
 def test_a_command_whose_answer_was_lost_is_repeated_under_its_key(run: Run) -> None:
-    with stranger(b"", answer("200 OK", b'{"name": "a", "cordoned": true, "vms": 0}')) as server:
+    with stranger(b"", answer("200 OK", encoded(fleet.Host))) as server:
         ran = run("host", "cordon", "a", "--control-url", server.url, "--token", "t", "--json")
     assert ran.code == 0
     first, second = server.asked
@@ -182,7 +186,7 @@ def test_a_command_whose_answer_was_lost_is_repeated_under_its_key(run: Run) -> 
     assert len(key) == 36
     assert asked_header(first, "Authorization") == ["Bearer t"]
     assert first.startswith(b"PATCH /v1/hosts/a HTTP/1.1")
-    assert first.endswith(b'{"cordoned": true}')
+    assert first.endswith(b'{"cordoned":true}')
 
 
 def test_a_token_that_asks_too_often_waits_and_asks_again(run: Run) -> None:
@@ -190,7 +194,7 @@ def test_a_token_that_asks_too_often_waits_and_asks_again(run: Run) -> None:
     with stranger(
         answer("429 Busy", busy % (0, 0)),
         answer("429 Busy", busy % (0, 0)),
-        answer("200 OK", b'{"name": "a", "cordoned": true, "vms": 0}'),
+        answer("200 OK", encoded(fleet.Host)),
     ) as server:
         assert run("host", "cordon", "a", "--control-url", server.url, "--token", "t", "--json").code == 0
     first, second, third = server.asked
@@ -200,10 +204,9 @@ def test_a_token_that_asks_too_often_waits_and_asks_again(run: Run) -> None:
 
 
 def test_a_list_is_read_to_its_end(run: Run) -> None:
-    host = '{"name": "%s", "cordoned": false, "vms": 0}'
     with stranger(
-        answer("200 OK", f'{{"items": [{host % "a"}], "next": "a"}}'.encode()),
-        answer("200 OK", f'{{"items": [{host % "b"}], "next": null}}'.encode()),
+        answer("200 OK", b'{"items": [%b], "next": "a"}' % encoded(fleet.Host, name="a")),
+        answer("200 OK", b'{"items": [%b], "next": null}' % encoded(fleet.Host, name="b")),
     ) as server:
         ran = run("host", "list", "--control-url", server.url, "--token", "t", "--json")
     assert [item["name"] for item in ran.json] == ["a", "b"]
@@ -227,8 +230,13 @@ def test_https_needs_trust(run: Run) -> None:
     assert "no TLS with the control plane" in ran.err
 
 
-def test_a_defect_ends_in_a_sentence_too(run: Run) -> None:
-    with stranger(answer("200 OK", b'{"unexpected": true}')) as server:
-        ran = run("host", "show", "a", "--control-url", server.url, "--token", "t")
-    assert ran.code == 1
-    assert ran.err == "forenotice: this is a defect in forenotice, please report it (KeyError: 'name')\n"
+def test_a_defect_ends_in_a_sentence_too(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise KeyError("name")
+
+    monkeypatch.setattr(target, "find", broken)
+    ran = run("host", "show", "a")
+    assert (ran.code, ran.err) == (
+        1,
+        "forenotice: this is a defect in forenotice, please report it (KeyError: 'name')\n",
+    )

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Run
-from tests.control.running import Control
-from tests.store.samples import executor_of
 
 from forenotice.cli.main import main
 
@@ -344,15 +342,3 @@ def test_lists_of_those_that_fit(fresh: Run) -> None:
     assert names("group", "list", "--name", "w*") == ["web"]
     assert fresh("host", "list", "--name", "label:rack=r9").out == "There are no matching hosts.\n"
     assert "is not a name or pattern" in fresh("host", "list", "--name", "a b").err
-
-
-def test_what_the_first_release_answered_under_a_key_is_shown(cli: Run, module_control: Control) -> None:
-    commands = [("host", "add", "early"), ("vm", "add", "bird", "--host", "early"), ("host", "cordon", "early")]
-    for key, command in enumerate(commands):
-        assert cli(*command, "--idempotency-key", f"early-{key}").code == 0
-    lesser = "json_remove(CAST(result AS TEXT), '$.size', '$.labels', '$.capacity', '$.used')"
-    with module_control.service.store.write() as transaction:
-        connection = executor_of(transaction)._connection
-        connection.execute(f"UPDATE idempotency SET result = CAST({lesser} AS BLOB) WHERE key LIKE 'early-%'", ())
-    for key, command in enumerate(commands):
-        assert command[2] in cli(*command, "--idempotency-key", f"early-{key}").out

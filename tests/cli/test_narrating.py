@@ -3,25 +3,14 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
+from tests.cli.samples import history, sample
 
-from forenotice.cli import history
+from forenotice.cli.history import row
 
 MOMENT = "2026-01-31T12:00:00Z"
-ENTRY: dict[str, Any] = {
-    "seq": 1,
-    "at": MOMENT,
-    "action": "event.completed",
-    "by": "",
-    "origin": "",
-    "reason": "",
-    "scope": "group:web",
-    "event": "E1",
-    "operation": None,
-    "host": None,
-    "vm": None,
-    "rollout": None,
-    "data": {},
-}
+ENTRY = sample(history.Entry, by="", origin="", reason="", scope="group:web", event="E1", operation=None, host=None)
+ENTRY = replace(ENTRY, vm=None, rollout=None)
 
 
 @pytest.mark.parametrize(
@@ -45,10 +34,10 @@ ENTRY: dict[str, Any] = {
     ],
 )
 def test_details(data: dict[str, Any], said: str) -> None:
-    assert history.row({**ENTRY, "data": data})[3] == said
+    assert row(replace(ENTRY, data=data))[3] == said
 
 
 def test_who_and_why() -> None:
-    assert history.row({**ENTRY, "data": {"approved_by": "vm:a", "reason": "old"}})[4:] == ("vm:a", "", "old")
-    told = {**ENTRY, "by": "operator:ada", "origin": "10.0.0.1", "reason": "kernel", "vm": "web-0", "rollout": "r"}
-    assert history.row(told)[2:] == ("vm web-0, event E1, rollout r", "", "operator:ada", "10.0.0.1", "kernel")
+    assert row(replace(ENTRY, data={"approved_by": "vm:a", "reason": "old"}))[4:] == ("vm:a", "", "old")
+    told = replace(ENTRY, by="operator:ada", origin="10.0.0.1", reason="kernel", vm="web-0", rollout="r", data={})
+    assert row(told)[2:] == ("vm web-0, event E1, rollout r", "", "operator:ada", "10.0.0.1", "kernel")

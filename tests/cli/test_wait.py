@@ -7,12 +7,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 import pytest
 from tests.acceptance.running import Server, serving, until
 from tests.cli.conftest import alone
+from tests.cli.samples import encoded, maintenance, sample
 from tests.cli.stranger import answer, stranger
 
 from forenotice import settings
@@ -21,9 +23,12 @@ from forenotice.cli.api import Api
 from forenotice.cli.main import main
 from forenotice.cli.wait import Awaited, State, UnfinishedError
 from forenotice.core import errors
+from forenotice.core.operations import Status
 
 __all__ = ["alone"]
 
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+OPERATION = sample(maintenance.Operation)
 FLEET = {
     "hosts": {"host-a": {}, "host-b": {}},
     "groups": {"web": {"kind": "availability-set", "policy": {"listening": "always"}}},
@@ -90,8 +95,8 @@ def test_who_never_answers_leaves_what_was_asked_for() -> None:
 
     last: list[Any] = []
     with pytest.raises(UnfinishedError, match=r"--wait-limit is over, but the maintenance continues$"):
-        wait.until_over([Awaited({"id": "X"}, look)], 0, last.extend)
-    assert last == [{"id": "X"}]
+        wait.until_over([Awaited(OPERATION, look)], 0, last.extend)
+    assert last == [OPERATION]
 
 
 def test_no_longer_than_it_may(here: Server, capsys: pytest.CaptureFixture[str]) -> None:
@@ -130,7 +135,7 @@ def test_control_c_leaves_it_as_it_is(here: Server) -> None:
 
 
 def seen(status: str, *, over: bool = False, good: bool = True) -> State:
-    return State(view={}, what="It", status=status, over=over, good=good)
+    return State(view=OPERATION, what="It", status=status, over=over, good=good)
 
 
 def test_a_server_that_is_away_for_a_while_is_waited_for(
@@ -145,7 +150,7 @@ def test_a_server_that_is_away_for_a_while_is_waited_for(
             raise errors.UnavailableError("cannot reach it: is it running?")
         return answer
 
-    [ended] = wait.until_over([Awaited({}, look)], math.inf)
+    [ended] = wait.until_over([Awaited(OPERATION, look)], math.inf)
     assert ended.over
     said = capsys.readouterr().err
     assert said.count(": is it running? Trying again.") == 1
@@ -156,11 +161,11 @@ def test_a_server_that_cannot_look_just_now_is_asked_again(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(wait, "EVERY", 0.01)
-    ended = b'{"id": "X", "kind": "restart", "ended_at": "2026-01-01T12:00:00Z", "status": "Completed"}'
+    ended = encoded(maintenance.Operation, ended_at=NOW, status=Status.COMPLETED)
     trouble = b'{"error": {"code": "unavailable", "message": "the disk is full", "facts": {}}}'
     with stranger(answer("503 Away", trouble), answer("200 OK", ended)) as server:
         api = Api(settings.load_operator({"control_url": server.url, "token": "t"}, {}))
-        [seen] = wait.until_over([wait.operation(api, {"id": "X", "vms": ["db"]})], math.inf)
+        [seen] = wait.until_over([wait.operation(api, OPERATION)], math.inf)
     assert seen.good
     assert "the disk is full. Trying again." in capsys.readouterr().err
 
@@ -168,33 +173,34 @@ def test_a_server_that_cannot_look_just_now_is_asked_again(
 class Explained(Api):
     """One that answers with explanations of its own."""
 
-    def __init__(self, *answers: dict[str, Any]) -> None:
+    def __init__(self, *answers: maintenance.Explanation) -> None:
         self.answers = list(answers)
 
-    def get(self, *path: str, **query: object) -> dict[str, Any]:
+    def get(self, kind: type[Any], /, *path: str, **query: object) -> Any:
         return self.answers.pop(0)
 
 
-def red(at: int, said: str, calls: int) -> dict[str, Any]:
-    facts = [
+def red(at: int, said: str, calls: int) -> maintenance.Explanation:
+    facts: list[dict[str, Any]] = [
         {"kind": "gate", "said": said, "since": "s"},
         {"kind": "operation", "waiting_for": [{"calls_waiting": calls}]},
     ]
-    return {"sentence": f"at {at} it was red and said {said!r}", "waiting_for": facts}
+    sentence = f"at {at} it was red and said {said!r}"
+    return maintenance.Explanation(sentence=sentence, sentences=[], since=None, until=None, waiting_for=facts)
 
 
 def test_a_gate_that_stays_red_is_told_once(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(wait, "EVERY", 0.0)
-    over = {"sentence": "", "waiting_for": []}
+    over = maintenance.Explanation(sentence="", sentences=[], since=None, until=None, waiting_for=[])
     api = Explained(red(1, "took 5001 ms", 1), red(2, "took 5000 ms", 2), red(3, "refused", 2), over)
 
     def look() -> State:
         why, gist = wait.reason(api, "rollouts", "R")
-        return State(view={}, what="It", status="Running", why=why, gist=gist, over=not why)
+        return State(view=OPERATION, what="It", status="Running", why=why, gist=gist, over=not why)
 
-    wait.until_over([Awaited({}, look)], math.inf)
+    wait.until_over([Awaited(OPERATION, look)], math.inf)
     assert capsys.readouterr().err.splitlines() == [
         "It is Running. at 1 it was red and said 'took 5001 ms'",
         "It is Running. at 3 it was red and said 'refused'",
@@ -209,7 +215,7 @@ def test_many_are_asked_about_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append(number)
         return seen("Failed", over=asked.count(number) == 2, good=number != 7)
 
-    ended = wait.until_over([Awaited({}, partial(look, number)) for number in range(25)], math.inf)
+    ended = wait.until_over([Awaited(OPERATION, partial(look, number)) for number in range(25)], math.inf)
     assert asked[:25] == list(range(25))
     assert len(ended) == 25
     with pytest.raises(UnfinishedError, match=r"^It is Failed$"):

@@ -12,13 +12,15 @@ import sys
 import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 from tests.cli.conftest import Run
+from tests.cli.samples import history, maintenance, rollouts, sample
 from tests.cli.stranger import answer, stranger
 from tests.control.running import Control, running, serving
 
@@ -28,8 +30,11 @@ from forenotice.cli.api import Api, RefusalError
 from forenotice.cli.watch import Poller, Snapshot
 from forenotice.control import app
 from forenotice.control.server import ControlServer
+from forenotice.core.operations import EventType
+from forenotice.core.rollouts import RolloutStatus
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+T = TypeVar("T")
 
 
 @contextmanager
@@ -141,9 +146,9 @@ def test_a_server_that_restarts_is_found_again(alone: None, tmp_path: Path) -> N
 class Counting(Api):
     asked = 0
 
-    def get(self, *path: str, **query: object) -> Any:
+    def get(self, kind: type[T], /, *path: str, **query: object) -> T:
         self.asked += 1
-        return super().get(*path, **query)
+        return super().get(kind, *path, **query)
 
 
 def test_little_is_asked_while_nothing_happens(cli: Run, module_control: Control) -> None:
@@ -174,31 +179,48 @@ def test_a_server_without_rollouts_has_none_and_one_in_trouble_is_waited_for(alo
     busy = answer("429 Busy", b'{"error": {"code": "too_many", "message": "wait", "facts": {"retry_after": 3600}}}')
     with stranger(busy) as server:
         assert Poller(api(server.url, "t")).poll().trouble == "wait"
-    with stranger(page, page, answer("409 No", b'{"error": {"code": "conflict", "message": "no"}}')) as server:
+    with stranger(
+        page, page, answer("409 No", b'{"error": {"code": "conflict", "message": "no", "facts": {}}}')
+    ) as server:
         poller = Poller(api(server.url, "t"))
         with pytest.raises(RefusalError, match="no"):
             poller.poll()
 
 
-EVENT: dict[str, Any] = {
-    "id": "E",
-    "status": "Scheduled",
-    "type": "Freeze",
-    "resources": ["web-0", "web-1"],
-    "group": "web",
-    "not_before": "2026-01-01T12:00:30Z",
-    "approved_at": None,
-}
-ROLLOUT: dict[str, Any] = {
-    "id": "R",
-    "wave": 2,
-    "waves": 3,
-    "kind": "update",
-    "hosts": "rack1-*",
-    "status": "Paused",
-    "why": "2 hosts failed",
-    "progress": {"waiting": 4, "under_way": 1, "done": 4, "failed": 1, "skipped": 0},
-}
+EVENT = sample(
+    maintenance.Event,
+    id="E",
+    type=EventType.FREEZE,
+    resources=["web-0", "web-1"],
+    not_before=NOW + timedelta(seconds=30),
+)
+ROLLOUT = sample(
+    rollouts.ListedRollout,
+    id="R",
+    wave=2,
+    waves=3,
+    hosts="rack1-*",
+    status=RolloutStatus.PAUSED,
+    why="2 hosts failed",
+    progress=rollouts.Progress(waiting=4, under_way=1, done=4, failed=1),
+)
+ENTRY = sample(
+    history.Entry,
+    at=NOW - timedelta(seconds=1),
+    action="vm.added",
+    by="",
+    vm="web-0",
+    event=None,
+    host="h",
+    operation=None,
+    scope="group:web",
+    rollout=None,
+)
+HOUR = timedelta(hours=1)
+
+
+def why(sentence: str, until: datetime | None = None) -> maintenance.Explanation:
+    return maintenance.Explanation(sentence=sentence, sentences=[sentence], since=None, until=until, waiting_for=[])
 
 
 def drawn(shown: Snapshot, *, width: int = 100, height: int | None = None, now: datetime = NOW) -> str:
@@ -214,13 +236,13 @@ def test_rollouts_have_a_bar() -> None:
 
 
 def test_a_rollout_says_why_it_waits_and_how_long() -> None:
-    running = {**ROLLOUT, "status": "Running", "why": "", "hosts": "rack1-01,rack1-02," * 20}
-    why = {"sentence": "It pauses before wave 3.", "until": "2026-01-01T12:04:00Z"}
-    said = drawn(Snapshot(rollouts=(running,), reasons={"R": why}, known=True), width=120).splitlines()
+    running = replace(ROLLOUT, status=RolloutStatus.RUNNING, why="", hosts="rack1-01,rack1-02," * 20)
+    pauses = why("It pauses before wave 3.", NOW + timedelta(minutes=4))
+    said = drawn(Snapshot(rollouts=(running,), reasons={"R": pauses}, known=True), width=120).splitlines()
     assert said[1].startswith("rollout update rack1-01,rack1-02,rack1-01,rack1-02,rac…  Running  wave 2 of 3  ")
     assert said[1].endswith(" 5/10 hosts  R")
     assert said[2] == "  4 min left: It pauses before wave 3."
-    past = {**why, "until": "2026-01-01T11:00:00Z"}
+    past = why("It pauses before wave 3.", NOW - HOUR)
     assert "left" not in drawn(Snapshot(rollouts=(running,), reasons={"R": past}, known=True))
 
 
@@ -234,7 +256,7 @@ def test_many_rollouts_leave_room_for_events() -> None:
 
 
 def test_a_narrow_terminal_has_reasons_on_lines_of_their_own() -> None:
-    shown = Snapshot(events=(EVENT,), reasons={"E": {"sentence": "It waits for web.", "until": None}}, known=True)
+    shown = Snapshot(events=(EVENT,), reasons={"E": why("It waits for web.")}, known=True)
     said = drawn(shown, width=50).splitlines()
     assert said[-3:] == ["Scheduled          30 s  Freeze     web: web-0, w…", "  It waits for web.", ""]
     assert max(map(len, said)) <= 50
@@ -248,30 +270,17 @@ def test_what_does_not_fit_is_counted() -> None:
     assert len(drawn(Snapshot(events=(EVENT,), entries=(ENTRY,) * 12, known=True), height=14).splitlines()) <= 14
 
 
-ENTRY = {
-    "at": "2026-01-01T11:59:59Z",
-    "action": "vm.added",
-    "by": "",
-    "vm": "web-0",
-    "event": None,
-    "host": "h",
-    "operation": None,
-    "scope": "group:web",
-    "rollout": None,
-}
-
-
 def test_the_history_names_rollouts() -> None:
-    entry = {**ENTRY, "action": "rollout.host_failed", "rollout": "R", "vm": None}
+    entry = replace(ENTRY, action="rollout.host_failed", rollout="R", vm=None)
     assert "11:59:59  rollout.host_failed  R h\n" in drawn(Snapshot(entries=(entry,), known=True))
-    assert "11:59:59  vm.added  web-0\n" in drawn(Snapshot(entries=({**ENTRY, "rollout": "R"},), known=True))
+    assert "11:59:59  vm.added  web-0\n" in drawn(Snapshot(entries=(replace(ENTRY, rollout="R"),), known=True))
 
 
 def test_what_is_due_or_under_way_has_no_countdown() -> None:
-    assert " due  Freeze" in drawn(Snapshot(events=({**EVENT, "not_before": "2026-01-01T11:00:00Z"},), known=True))
-    started = drawn(Snapshot(events=({**EVENT, "status": "Started"},), known=True))
+    assert " due  Freeze" in drawn(Snapshot(events=(replace(EVENT, not_before=NOW - HOUR),), known=True))
+    started = drawn(Snapshot(events=(replace(EVENT, status="Started"),), known=True))
     assert "Started                  Freeze     web: web-0, web-1" in started
-    assert "approved" in drawn(Snapshot(events=({**EVENT, "approved_at": "2026-01-01T11:00:00Z"},), known=True))
+    assert "approved" in drawn(Snapshot(events=(replace(EVENT, approved_at=NOW - HOUR),), known=True))
 
 
 def test_before_the_first_answer() -> None:
@@ -279,6 +288,6 @@ def test_before_the_first_answer() -> None:
 
 
 def test_a_reason_is_asked_for_once_in_a_while() -> None:
-    assert not watch._is_stale((EVENT, 100.0, {}), EVENT, 101.0)
-    assert watch._is_stale((EVENT, 100.0, {}), {**EVENT, "approved_at": "now"}, 101.0)
-    assert watch._is_stale((EVENT, 100.0, {}), EVENT, 111.0)
+    assert not watch._is_stale((EVENT, 100.0, why("")), EVENT, 101.0)
+    assert watch._is_stale((EVENT, 100.0, why("")), replace(EVENT, approved_at=NOW), 101.0)
+    assert watch._is_stale((EVENT, 100.0, why("")), EVENT, 111.0)

@@ -224,7 +224,7 @@ def show(agent: Agent) -> int:
 
 
 def _show(found: Status, is_running: bool | None, out: Output) -> None:
-    at = out.moment(found.written_at.isoformat())
+    at = out.moment(found.written_at)
     runs = {True: f"runs (process {found.pid})", False: "does not run", None: "is not known to run"}[is_running]
     if found.observe:
         runs += ", only to observe: nothing is run or approved"
@@ -254,7 +254,7 @@ def _show_recent(recent: Sequence[SagaStatus], out: Output) -> None:
         ("over", "type", "event", "outcome", *(["stood still"] if any(pauses) else [])),
         (
             (
-                out.moment(saga.done_at.isoformat() if saga.done_at else None),
+                out.moment(saga.done_at),
                 saga.type,
                 saga.event_id,
                 saga.why,
@@ -273,7 +273,7 @@ def _show_saga(saga: SagaStatus, out: Output) -> None:
             "type": saga.type,
             "state": saga.state,
             "why": saga.why,
-            "not before": out.moment(saga.not_before.isoformat() if saga.not_before else None),
+            "not before": out.moment(saga.not_before),
             "resources": saga.resources,
         }
     )
@@ -281,7 +281,7 @@ def _show_saga(saga: SagaStatus, out: Output) -> None:
         attempt = f", attempt {step.attempt}" if step.attempt > 1 else ""
         out.line(f"  {step.phase} {step.handler}: {step.progress}{attempt}{f': {step.said}' if step.said else ''}")
     for peer in saga.peers:
-        ready = f"ready since {out.moment(peer.ready_at.isoformat())}" if peer.ready_at else "not ready yet"
+        ready = f"ready since {out.moment(peer.ready_at)}" if peer.ready_at else "not ready yet"
         out.line(
             f"  peer {peer.name}: {ready}; {peer.trouble or 'has answered this agent'}",
             style="yellow" if peer.trouble else "",

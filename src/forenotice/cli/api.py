@@ -3,7 +3,6 @@
 import difflib
 import http.client
 import io
-import json
 import ssl
 import threading
 import time
@@ -12,13 +11,16 @@ import urllib.request
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
-from forenotice import __version__, controlsocket
+import msgspec
+
+from forenotice import __version__, controlsocket, views
 from forenotice.cli import target
 from forenotice.cli.commands import UsageError
 from forenotice.core import errors
@@ -46,7 +48,14 @@ COMMANDS = {
 }
 """What lists the things that a 404 speaks of."""
 
-View = dict[str, Any]
+T = TypeVar("T")
+
+
+class Named(msgspec.Struct):
+    """Whatever has a name, or an id."""
+
+    name: str = ""
+    id: str = ""
 
 
 class RefusalError(errors.ForenoticeError):
@@ -136,35 +145,38 @@ class Rest:
             urllib.request.ProxyHandler({}), _NoRedirects(), urllib.request.HTTPSHandler(context=trusted), reached
         )
 
-    def get(self, *path: str, **query: object) -> View:
-        return self._ask("GET", path, query)
+    # Responses are decoded into `kind`, a struct of `forenotice.views`; requests are such structs.
 
-    def post(self, *path: str, body: Mapping[str, object] | None = None) -> View:
-        return self._ask("POST", path, {}, _encoded(body or {}), "application/json")
+    def get(self, kind: type[T], /, *path: str, **query: object) -> T:
+        return self._ask(kind, "GET", path, query)
 
-    def patch(self, *path: str, body: Mapping[str, object]) -> View:
-        return self._ask("PATCH", path, {}, _encoded(body), "application/json")
+    def post(self, kind: type[T], /, *path: str, body: object = None) -> T:
+        return self._ask(kind, "POST", path, {}, msgspec.json.encode(body or {}), "application/json")
 
-    def delete(self, *path: str) -> View:
-        return self._ask("DELETE", path, {})
+    def patch(self, kind: type[T], /, *path: str, body: object) -> T:
+        return self._ask(kind, "PATCH", path, {}, msgspec.json.encode(body), "application/json")
+
+    def delete(self, kind: type[T], /, *path: str) -> T:
+        return self._ask(kind, "DELETE", path, {})
 
     def send(
-        self, *path: str, data: bytes, content_type: str, sent: Callable[[int], None] = lambda _: None, **query: object
-    ) -> View:
+        self, kind: type[T], /, *path: str, data: bytes, content_type: str, sent: Callable[[int], None], **query: object
+    ) -> T:
         """Bytes as they are; `sent` is told how many of them have left."""
-        return self._ask("POST", path, query, _Body(data, sent), content_type)
+        return self._ask(kind, "POST", path, query, _Body(data, sent), content_type)
 
-    def items(self, *path: str, limit: int | None = None, **query: Any) -> Iterator[View]:
+    def items(self, kind: type[T], /, *path: str, limit: int | None = None, **query: Any) -> Iterator[T]:
         """All items of a list, page by page."""
+        pages: type[views.base.Page[T]] = views.base.Page[kind]  # type: ignore[valid-type]
         after: object = query.pop("after", None)
         left = limit
         while left is None or left > 0:
-            page = self.get(*path, **query, after=after, limit=PAGE if left is None else min(left, PAGE))
-            yield from page["items"]
-            after = page["next"]
+            page = self.get(pages, *path, **query, after=after, limit=PAGE if left is None else min(left, PAGE))
+            yield from page.items
+            after = page.next
             if after is None:
                 return
-            left = None if left is None else left - len(page["items"])
+            left = None if left is None else left - len(page.items)
 
     def pieces(self, *path: str, **query: object) -> Iterator[bytes]:
         """A response of any length, as it arrives."""
@@ -173,8 +185,12 @@ class Rest:
             while piece := response.read1(PIECE):
                 yield piece
 
-    def _ask(self, *request: Any) -> View:
-        return self._carry_out(self._request(*request))
+    def _ask(self, kind: type[T], *request: Any) -> T:
+        body = self._carry_out(self._request(*request))
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise self._not_ours(HTTPStatus.OK, HTTPStatus.OK.phrase) from None
 
     def _request(
         self,
@@ -199,14 +215,15 @@ class Rest:
             request.add_header("Content-Length", str(len(data.getbuffer())))
         return request
 
-    def _carry_out(self, request: urllib.request.Request) -> View:
+    def _carry_out(self, request: urllib.request.Request) -> bytes:
         return self._send(request)
 
-    def _send(self, request: urllib.request.Request) -> View:
+    def _send(self, request: urllib.request.Request) -> bytes:
         if isinstance(request.data, _Body):
             request.data.seek(0)
         with self._explained(), self._opener.open(request, timeout=self._timeout) as response:
-            return self._decoded(response.status, response.reason, response.read())
+            found: bytes = response.read()
+            return found
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -224,26 +241,16 @@ class Rest:
                 + (", or with https:// if it has a certificate" if self.url.startswith("http:") else "")
             ) from None
 
-    def _decoded(self, status: int, reason: str, body: bytes) -> View:
-        try:
-            view = json.loads(body)
-        except ValueError:
-            view = None
-        if not isinstance(view, dict):
-            raise self._not_ours(status, reason)
-        return view
-
     def _refusal(self, status: int, reason: str, body: bytes) -> errors.ForenoticeError:
         try:
-            error = json.loads(body)["error"]
-            message, facts = str(error["message"]), error.get("facts")
+            error = msgspec.json.decode(body, type=views.base.Error).error
             if status == HTTPStatus.TOO_MANY_REQUESTS:
-                return BusyError(message, float(facts["retry_after"]))
-            if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-                return errors.UnavailableError(message)
-            return RefusalError(status, message, code=error["code"], facts=facts)
-        except (ValueError, TypeError, KeyError, AttributeError):
+                return BusyError(error.message, float(error.facts["retry_after"]))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError, TypeError, KeyError):
             return self._not_ours(status, reason)
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            return errors.UnavailableError(error.message)
+        return RefusalError(status, error.message, code=error.code, facts=error.facts)
 
     def _not_ours(self, status: int, reason: str) -> errors.ForenoticeError:
         advice = f"is --control-url right, and `{self._program}` running there?"
@@ -280,7 +287,7 @@ class Api(Rest):
         self._key = key
         self._reason = reason
 
-    def _carry_out(self, request: urllib.request.Request) -> View:
+    def _carry_out(self, request: urllib.request.Request) -> bytes:
         if request.get_method() in CHANGING:
             key = str(uuid.uuid4()) if self._key is None else self._key
             if not (key.isascii() and key.isprintable()):
@@ -324,7 +331,7 @@ class Api(Rest):
 
     def _names(self, noun: str, pattern: str | None) -> list[str]:
         try:
-            return [each["name"] for each in self.hasty().get(noun, name=pattern, limit=MOST_NAMES)["items"]]
+            return [each.name for each in self.hasty().items(Named, noun, name=pattern, limit=MOST_NAMES)]
         except errors.ForenoticeError:
             return []
 
@@ -337,7 +344,7 @@ class Api(Rest):
         request.add_header("Authorization", f"Bearer {self._tokens[0]}")
         return request
 
-    def _authorized(self, request: urllib.request.Request) -> View:
+    def _authorized(self, request: urllib.request.Request) -> bytes:
         until = time.monotonic() + self._timeout
         while True:
             request.add_header("Authorization", f"Bearer {self._tokens[0]}")
@@ -371,9 +378,10 @@ def _body(error: urllib.error.HTTPError) -> bytes:
         return b""
 
 
-def _encoded(body: Mapping[str, object]) -> bytes:
-    return json.dumps(body, ensure_ascii=False).encode()
-
-
 def _word(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    match value:
+        case bool():
+            return str(value).lower()
+        case datetime():
+            return value.isoformat().replace("+00:00", "Z")
+    return str(value)

@@ -235,13 +235,13 @@ def host_selector(ctx: click.Context, _: click.Parameter, incomplete: str) -> li
     return [incomplete[:start] + name for name in names("hosts")(ctx, _, incomplete[start:])]
 
 
-def _completions(ctx: click.Context, noun: str, key: str, **query: object) -> list[str]:
-    from forenotice.cli.api import Api
+def _completions(ctx: click.Context, noun: str, key: str, **query: Any) -> list[str]:
+    from forenotice.cli.api import Api, Named
 
     flags = {row.name: ctx.params.get(row.attribute) for row in table.OPERATOR}
     try:
         api = Api(settings.load_operator(flags, os.environ), timeout=COMPLETION_SECONDS)
-        return [each[key] for each in api.get(noun, limit=MOST_COMPLETIONS, **query)["items"]]
+        return [getattr(each, key) for each in api.items(Named, noun, limit=MOST_COMPLETIONS, **query)]
     except errors.ForenoticeError:
         return []
 

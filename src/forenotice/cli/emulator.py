@@ -3,7 +3,7 @@
 import math
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from http import HTTPStatus
@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from forenotice import settings
+from forenotice import settings, views
 from forenotice.cli import commands, times, wait
 from forenotice.cli.api import Rest
 from forenotice.cli.commands import UsageError, argument, command, option, switch
@@ -67,7 +67,7 @@ class Emulator:
 
     def now(self) -> datetime:
         """By the emulator's clock."""
-        return times.read(self.api.get("emulator", "state")["now"])
+        return self.api.get(views.emulator.State, "emulator", "state").now
 
 
 def drive(name: str, *parameters: click.Parameter, summary: str = "") -> commands.Registration:
@@ -93,7 +93,7 @@ def emulate(flags: Mapping[str, object], **how: Any) -> int:
 @drive("state")
 def state(ctx: Emulator) -> None:
     """Show the clock, the scenario, the VMs, their events, and the faults that are on."""
-    _show(ctx, ctx.api.get("emulator", "state"))
+    _show(ctx, ctx.api.get(views.emulator.State, "emulator", "state"))
 
 
 @drive(
@@ -107,7 +107,7 @@ def play(ctx: Emulator, scenario: str, resources: str | None, seed: int | None) 
     body: dict[str, object] = {"scenario": scenario, "resources": _names(resources), "seed": seed}
     if scenario.endswith(".toml") or Path(scenario).name != scenario:
         body |= {"scenario": _read(Path(scenario)), "source": scenario}
-    _show(ctx, ctx.api.post("emulator", "play", body=body))
+    _show(ctx, ctx.api.post(views.emulator.State, "emulator", "play", body=body))
 
 
 @drive(
@@ -120,13 +120,15 @@ def play(ctx: Emulator, scenario: str, resources: str | None, seed: int | None) 
 )
 def announce(ctx: Emulator, resources: str | None, **body: str | None) -> None:
     """Announce an event now, to the VM that callers are unless others are named."""
-    _show_event(ctx, ctx.api.post("emulator", "events", body={**body, "resources": _names(resources)}))
+    _show_event(
+        ctx, ctx.api.post(views.emulator.Event, "emulator", "events", body={**body, "resources": _names(resources)})
+    )
 
 
 @drive("events", commands.ALL)
 def events(ctx: Emulator, everything: bool) -> None:
     """List the events."""
-    found = list(ctx.api.items("emulator", "events", live=None if everything else True))
+    found = list(ctx.api.items(views.emulator.Event, "emulator", "events", live=None if everything else True))
     if ctx.out.json:
         ctx.out.data(found)
         return
@@ -136,7 +138,9 @@ def events(ctx: Emulator, everything: bool) -> None:
 @drive("explain", EVENT)
 def explain(ctx: Emulator, event: str) -> None:
     """Explain why an event waits: for whom, for what, until when."""
-    ctx.out.explanation(ctx.api.get("emulator", "events", event, "explanation"), ctx.now)
+    ctx.out.explanation(
+        ctx.api.get(views.maintenance.EventExplanation, "emulator", "events", event, "explanation"), ctx.now
+    )
 
 
 @drive(
@@ -154,40 +158,40 @@ def wait_(ctx: Emulator, event: str, approved: bool, started: bool, gone: bool, 
     what = "approved" if approved else "started" if started else "over"
     deadline = monotonic() + (math.inf if timeout is None else _seconds(timeout))
     pause = threading.Event()
-    while (never := _never(view := ctx.api.get("emulator", "events", event), what)) is None:
+    while (never := _never(view := ctx.api.get(views.emulator.Event, "emulator", "events", event), what)) is None:
         if monotonic() >= deadline:
-            why = ctx.api.get("emulator", "events", event, "explanation")["sentence"]
+            why = ctx.api.get(views.maintenance.EventExplanation, "emulator", "events", event, "explanation").sentence
             never = f"not {what} after {timeout}. {why}"
             break
         pause.wait(LOOK)
     if not never or ctx.out.json:
         _show_event(ctx, view)
     if never:
-        raise wait.UnfinishedError(f"{view['type']} of {', '.join(view['resources'])} is {never}")
+        raise wait.UnfinishedError(f"{view.type} of {', '.join(view.resources)} is {never}")
 
 
 @drive("approve", EVENT)
 def approve(ctx: Emulator, event: str) -> None:
     """Approve an event in place of its guests."""
-    _show_event(ctx, ctx.api.post("emulator", "events", event, "approve"))
+    _show_event(ctx, ctx.api.post(views.emulator.Event, "emulator", "events", event, "approve"))
 
 
 @drive("cancel", EVENT)
 def cancel(ctx: Emulator, event: str) -> None:
     """Cancel an event while it is Scheduled."""
-    _show_event(ctx, ctx.api.post("emulator", "events", event, "cancel"))
+    _show_event(ctx, ctx.api.post(views.emulator.Event, "emulator", "events", event, "cancel"))
 
 
 @drive("advance", argument("by", "Such as 90s, 15m or 2h.", metavar="TIME"))
 def advance(ctx: Emulator, by: str) -> None:
     """Move the emulator's clock forward, with all that happens meanwhile; a speed divides the time."""
-    _show(ctx, ctx.api.post("emulator", "advance", body={"by": by}))
+    _show(ctx, ctx.api.post(views.emulator.State, "emulator", "advance", body={"by": by}))
 
 
 def _simple(verb: str, summary: str) -> None:
     @drive(verb, summary=summary)
     def run(ctx: Emulator) -> None:
-        _show(ctx, ctx.api.post("emulator", verb))
+        _show(ctx, ctx.api.post(views.emulator.State, "emulator", verb))
 
 
 _simple("step", "Move the emulator's clock forward to the next thing that happens by itself.")
@@ -207,11 +211,11 @@ _simple("resume", "Let the emulator's clock continue from where it stands.")
 def fault(ctx: Emulator, name: str | None, off: bool, **body: object) -> None:
     """Switch a fault on or off."""
     if off:
-        _show(ctx, ctx.api.delete("emulator", "faults", *([name] if name else [])))
+        _show(ctx, ctx.api.delete(views.emulator.State, "emulator", "faults", *([name] if name else [])))
         return
     if name is None:
         raise UsageError("which fault? `forenotice emulator faults` shows them, and --off switches all off")
-    found = ctx.api.post("emulator", "faults", body={"name": name, **body})
+    found = ctx.api.post(views.emulator.ActiveFault, "emulator", "faults", body={"name": name, **body})
     ctx.out.result(found, f"{name} is on for {_extent(found)}.")
 
 
@@ -219,9 +223,9 @@ def fault(ctx: Emulator, name: str | None, off: bool, **body: object) -> None:
 def faults(ctx: Emulator) -> None:
     """List the faults there are, and which of them are on."""
     ctx.out.list(
-        ctx.api.get("emulator", "faults")["items"],
+        ctx.api.get(views.base.Page[views.emulator.Fault], "emulator", "faults").items,
         ("fault", "on", "what a client sees"),
-        lambda each: (each["name"], f"for {_extent(each['active'])}" if each["active"] else "", each["sees"]),
+        lambda each: (each.name, f"for {_extent(each.active)}" if each.active else "", each.sees),
         none="",
     )
 
@@ -232,16 +236,16 @@ def faults(ctx: Emulator) -> None:
 )
 def requests(ctx: Emulator, last: int) -> None:
     """List the latest requests of guests, and how each was answered."""
-    total = ctx.api.get("emulator", "state")["requests"]
+    total = ctx.api.get(views.emulator.State, "emulator", "state").requests
     ctx.out.list(
-        list(ctx.api.items("emulator", "requests", after=max(0, total - last)))[-last:],
+        list(ctx.api.items(views.emulator.LoggedRequest, "emulator", "requests", after=max(0, total - last)))[-last:],
         ("at", "vm", "request", "response", "why"),
         lambda each: (
-            f"{times.read(each['at']):%H:%M:%S}",
-            each["vm"],
-            f"{each['method']} {each['target']}",
-            each["status"] or "none",
-            each["fault"] or each["reason"],
+            f"{each.at:%H:%M:%S}",
+            each.vm,
+            f"{each.method} {each.target}",
+            each.status or "none",
+            each.fault or each.reason,
         ),
         none="There are no requests yet.",
     )
@@ -250,49 +254,51 @@ def requests(ctx: Emulator, last: int) -> None:
 @drive("endpoint", argument("vm"))
 def endpoint(ctx: Emulator, vm: str) -> None:
     """Open another port, at which every caller is this VM, and print its address."""
-    found = ctx.api.post("emulator", "endpoints", body={"vm": vm})
-    ctx.out.result(found, found["endpoint"])
+    found = ctx.api.post(views.emulator.Endpoint, "emulator", "endpoints", body={"vm": vm})
+    ctx.out.result(found, found.endpoint)
 
 
 _simple("reset", "Remove events, scenario, faults and requests; the VMs stay.")
 
 
-def _show(ctx: Emulator, found: dict[str, Any]) -> None:
+def _show(ctx: Emulator, found: "views.emulator.State") -> None:
     out = ctx.out
     if out.json:
         out.data(found)
         return
-    scenario = found["scenario"]
+    scenario = found.scenario
     out.facts(
         {
-            "clock": times.utc(times.read(found["now"])) + (", paused" if found["paused"] else ""),
-            "speed": f"{found['speed']:g}" if found["speed"] != 1 else "",
-            "endpoint": found["endpoint"],
-            "callers are": found["as"],
-            "VMs": [vm["name"] for vm in found["vms"]],
+            "clock": times.utc(found.now) + (", paused" if found.paused else ""),
+            "speed": f"{found.speed:g}" if found.speed != 1 else "",
+            "endpoint": found.endpoint,
+            "callers are": found.as_vm,
+            "VMs": [vm.name for vm in found.vms],
             "scenario": _played(scenario) if scenario else "",
-            "faults": [f"{each['name']} for {_extent(each)}" for each in found["faults"]],
+            "faults": [f"{each.name} for {_extent(each)}" for each in found.faults],
         }
     )
-    _show_events(ctx, found["events"], times.read(found["now"]))
+    _show_events(ctx, found.events, found.now)
 
 
-def _played(scenario: dict[str, Any]) -> str:
-    so_far = "all is played" if scenario["done"] else f"waits for {scenario['waiting_for']}"
-    return f"{scenario['name']}, {so_far}"
+def _played(scenario: "views.emulator.Playing") -> str:
+    so_far = "all is played" if scenario.done else f"waits for {scenario.waiting_for}"
+    return f"{scenario.name}, {so_far}"
 
 
-def _show_events(ctx: Emulator, found: list[dict[str, Any]], now: datetime, *, none: str = NONE_LIVE) -> None:
+def _show_events(
+    ctx: Emulator, found: Sequence["views.emulator.Event"], now: datetime, *, none: str = NONE_LIVE
+) -> None:
     ctx.out.table(
         ("event", "type", "status", "resources", "not before", "approved by"),
         (
             (
-                event["id"],
-                event["type"],
-                event["status"],
-                event["resources"],
-                times.told(event["not_before"], now),
-                event["approved_by"],
+                event.id,
+                event.type,
+                event.status,
+                event.resources,
+                times.told(event.not_before, now),
+                event.approved_by,
             )
             for event in found
         ),
@@ -300,19 +306,19 @@ def _show_events(ctx: Emulator, found: list[dict[str, Any]], now: datetime, *, n
     )
 
 
-def _show_event(ctx: Emulator, event: dict[str, Any]) -> None:
+def _show_event(ctx: Emulator, event: "views.emulator.Event") -> None:
     if ctx.out.json:
         ctx.out.data(event)
         return
-    told = f", not before {times.utc(times.read(event['not_before']))}" if event["status"] == "Scheduled" else ""
-    ctx.out.line(f"{event['type']} of {', '.join(event['resources'])} is {event['status']}{told}.")
-    ctx.out.line(f"  event {event['id']}")
+    told = f", not before {times.utc(event.not_before)}" if event.status == "Scheduled" else ""
+    ctx.out.line(f"{event.type} of {', '.join(event.resources)} is {event.status}{told}.")
+    ctx.out.line(f"  event {event.id}")
 
 
-def _never(event: dict[str, Any], what: str) -> str | None:
+def _never(event: "views.emulator.Event", what: str) -> str | None:
     """Why it will never come to that; empty: it has; None: it may yet."""
-    status = event["status"]
-    if what == "approved" and event["approved_at"] and not event["implied"]:
+    status = event.status
+    if what == "approved" and event.approved_at and not event.implied:
         return ""
     if status == "Scheduled":
         return None
@@ -320,7 +326,7 @@ def _never(event: dict[str, Any], what: str) -> str | None:
         return f"{status}: nobody approved it in time"
     if what == "started":
         return "Canceled: it never started" if status == "Canceled" else ""
-    return "" if event["ended_at"] else None
+    return "" if event.ended_at else None
 
 
 def _seconds(written: str) -> float:
@@ -330,15 +336,15 @@ def _seconds(written: str) -> float:
         raise UsageError(f"--timeout: {error}") from None
 
 
-def _extent(active: dict[str, Any]) -> str:
+def _extent(active: "views.emulator.ActiveFault") -> str:
     """`polls, amount 5 s, 3 times, until 10:20:00`"""
-    parts = [f"{active['on']} requests" if active["on"] == "all" else active["on"]]
-    if active["amount_seconds"] is not None:
-        parts.append(f"amount {active['amount_seconds']:g} s")
-    if active["times"] is not None:
-        parts.append(f"{active['times']} times" if active["times"] > 1 else "once")
-    if active["until"] is not None:
-        parts.append(f"until {times.read(active['until']):%H:%M:%S}")
+    parts = [f"{active.on} requests" if active.on == "all" else active.on]
+    if active.amount_seconds is not None:
+        parts.append(f"amount {active.amount_seconds:g} s")
+    if active.times is not None:
+        parts.append(f"{active.times} times" if active.times > 1 else "once")
+    if active.until is not None:
+        parts.append(f"until {active.until:%H:%M:%S}")
     return ", ".join(parts)
 
 

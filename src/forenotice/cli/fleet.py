@@ -5,14 +5,19 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
+import msgspec
+
+from forenotice import views
 from forenotice.cli import commands
 from forenotice.cli.commands import Operator, UsageError, argument, complain, operator, option, switch
 from forenotice.cli.output import cell, counted, progress, warn
 from forenotice.core import errors
 
 app = commands.Group()
+
+T = TypeVar("T")
 
 ALIKE, DIFFERS, UNKNOWN = 0, 1, 2
 """Exit codes of `fleet diff`, as those of diff(1)."""
@@ -45,23 +50,23 @@ def apply(ctx: Operator, file: str, form: str | None, yes: bool, **how: bool) ->
     if how["prune"] and not how["dry_run"] and file != "-":
         commands.confirm(f"Remove everything that {file} does not name?", yes=yes)
     doing = "comparing" if how["dry_run"] else "applying"
-    result = _send(ctx, "fleet", data=data, content_type=kind, doing=doing, **how)
+    result = _send(ctx, views.fleet.Applied, "fleet", data=data, content_type=kind, doing=doing, **how)
     warn(result)
     if ctx.out.json:
         ctx.out.data(result)
         return
-    changes, kept = result["changes"], result["kept"]
+    changes, kept = result.changes, result.kept
     ctx.out.table(
         ("action", "what", "name", "fields"),
         (
-            *((each["action"], each["noun"], each["name"], _becoming(each)) for each in changes),
-            *(("keep", each["noun"], each["name"], _differing(each)) for each in kept),
+            *((each.action, each.noun, each.name, _becoming(each)) for each in changes),
+            *(("keep", each.noun, each.name, _differing(each)) for each in kept),
         ),
         none=SAME,
     )
     if changes:
         total = counted(len(changes), "change")
-        ctx.out.line(f"Applied {total}." if result["applied"] else f"{total}, not applied.")
+        ctx.out.line(f"Applied {total}." if result.applied else f"{total}, not applied.")
     if kept:
         ctx.out.line(
             f"On another host than the file says: {counted(len(kept), 'VM')}. `forenotice fleet export` writes the "
@@ -74,17 +79,17 @@ def diff(ctx: Operator, file: str, form: str | None) -> int:
     """Compare the fleet with a file. Exit code: 0 no difference, 1 differences, 2 it could not compare."""
     try:
         data, kind = _read(file, form)
-        result = _send(ctx, "fleet", "diff", data=data, content_type=kind, doing="comparing")
+        result = _send(ctx, views.fleet.Compared, "fleet", "diff", data=data, content_type=kind, doing="comparing")
     except errors.ForenoticeError as error:
         complain(error.message)
         return UNKNOWN
-    differences = result["differences"]
+    differences = result.differences
     if ctx.out.json:
         ctx.out.data(result)
     else:
         ctx.out.table(
             ("what", "name", "difference"),
-            ((each["noun"], each["name"], ONLY_IN.get(each["action"]) or _differing(each)) for each in differences),
+            ((each.noun, each.name, ONLY_IN.get(each.action) or _differing(each)) for each in differences),
             none=SAME,
         )
         if differences:
@@ -96,7 +101,7 @@ def diff(ctx: Operator, file: str, form: str | None) -> int:
 def export(ctx: Operator, file: str, form: str | None) -> None:
     """Write the fleet to a file that `apply` reads."""
     kind = "json" if ctx.out.json and form is None else _format(file, form or ("toml" if file == "-" else None))
-    fleet = ctx.api.get("fleet")
+    fleet = msgspec.to_builtins(ctx.api.get(views.fleet.Fleet, "fleet"))
     text = dumps(fleet) if kind == "toml" else json.dumps(fleet, indent=2, ensure_ascii=False) + "\n"
     if file == "-":
         sys.stdout.write(text)
@@ -108,7 +113,7 @@ def export(ctx: Operator, file: str, form: str | None) -> None:
     ctx.out.result({"file": file}, f"The fleet is in {file}.")
 
 
-def _send(ctx: Operator, *path: str, data: bytes, content_type: str, doing: str, **how: bool) -> dict[str, Any]:
+def _send(ctx: Operator, kind: type[T], *path: str, data: bytes, content_type: str, doing: str, **how: bool) -> T:
     """A large fleet takes a while to send, and then to compare or apply."""
     with progress("sending", total=len(data)) as bar:
 
@@ -117,22 +122,22 @@ def _send(ctx: Operator, *path: str, data: bytes, content_type: str, doing: str,
             if so_far == len(data):
                 bar.doing(doing)
 
-        return ctx.api.send(*path, data=data, content_type=content_type, sent=sent, **how)
+        return ctx.api.send(kind, *path, data=data, content_type=content_type, sent=sent, **how)
 
 
-def _becoming(each: dict[str, Any]) -> str:
+def _becoming(each: "views.fleet.Difference") -> str:
     """What each field was and becomes."""
     return "; ".join(f"{field}: {was} → {becomes}" for field, was, becomes in _fields(each))
 
 
-def _differing(each: dict[str, Any]) -> str:
+def _differing(each: "views.fleet.Difference") -> str:
     """What each field is, and what the file says."""
     return "; ".join(f"{field}: {known} (the file says {said})" for field, known, said in _fields(each))
 
 
-def _fields(each: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    for field, values in each["fields"].items():
-        yield field, cell(values["from"]).plain or "none", cell(values["to"]).plain or "none"
+def _fields(each: "views.fleet.Difference") -> Iterator[tuple[str, str, str]]:
+    for field, values in each.fields.items():
+        yield field, cell(values.now).plain or "none", cell(values.to).plain or "none"
 
 
 def _format(file: str, given: str | None) -> str:

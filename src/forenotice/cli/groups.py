@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from forenotice import views
 from forenotice.cli import commands
 from forenotice.cli.commands import Operator, UsageError, operator, option, switch
 from forenotice.cli.output import warn
@@ -69,7 +70,11 @@ NUMBERS = {
 )
 def add(ctx: Operator, group: str, kind: str, **policy: Any) -> None:
     """Add a group."""
-    added = ctx.api.post("groups", body={"name": group, "kind": kind, "policy": _changes(policy)})
+    added = ctx.api.post(
+        views.fleet.AddedGroup,
+        "groups",
+        body=views.fleet.NewGroup(name=group, kind=ScopeKind(kind), policy=_changes(policy)),
+    )
     show(ctx, added)
     warn(added)
 
@@ -78,24 +83,24 @@ def add(ctx: Operator, group: str, kind: str, **policy: Any) -> None:
 def set_(ctx: Operator, group: str, **policy: Any) -> None:
     """Change a group: what is given replaces what was."""
     asked = _changes(policy)
-    if not asked:
+    if not asked.given():
         raise commands.nothing_to_change("group")
-    show(ctx, ctx.api.patch("groups", group, body={"policy": asked}))
+    show(ctx, ctx.api.patch(views.fleet.Group, "groups", group, body=views.fleet.GroupChange(policy=asked)))
 
 
 @operator(app, "list", commands.PATTERN)
 def list_(ctx: Operator, name: str | None) -> None:
     """List the groups."""
     ctx.out.list(
-        ctx.api.items("groups", name=name),
+        ctx.api.items(views.fleet.Group, "groups", name=name),
         ("group", "kind", "VMs", "listening", "last polled", "incarnation"),
         lambda group: (
-            group["name"],
-            group["kind"],
-            group["vms"],
-            group["listening"],
-            ctx.out.moment(group["last_heard"]),
-            group["incarnation"],
+            group.name,
+            group.kind,
+            group.vms,
+            group.listening,
+            ctx.out.moment(group.last_heard),
+            group.incarnation,
         ),
         none="There are no groups; add one with `forenotice group add`.",
     )
@@ -104,14 +109,14 @@ def list_(ctx: Operator, name: str | None) -> None:
 @operator(app, "show", commands.GROUP)
 def show_(ctx: Operator, group: str) -> None:
     """Show a group."""
-    show(ctx, ctx.api.get("groups", group))
+    show(ctx, ctx.api.get(views.fleet.Group, "groups", group))
 
 
 @operator(app, "remove", commands.GROUP, commands.YES, changes=True)
 def remove(ctx: Operator, group: str, yes: bool) -> None:
     """Remove a group that has no VMs."""
     commands.confirm(f"Remove group {group}?", yes=yes)
-    ctx.out.result(ctx.api.delete("groups", group), f"Group {group} is removed.")
+    ctx.out.result(ctx.api.delete(views.base.Removed, "groups", group), f"Group {group} is removed.")
 
 
 @operator(app, "policy", commands.GROUP, *POLICY_OF_GROUP, changes=True)
@@ -120,39 +125,42 @@ def policy(ctx: Operator, group: str, **asked: Any) -> None:
     show_or_change_policy(ctx, "groups", group, asked)
 
 
-def show(ctx: Operator, group: dict[str, Any]) -> None:
+def show(ctx: Operator, group: "views.fleet.Group") -> None:
     if ctx.out.json:
         ctx.out.data(group)
         return
     ctx.out.facts(
         {
-            "group": group["name"],
-            "kind": group["kind"],
-            "VMs": group["vms"],
-            "listening now": group["listening"],
-            "last polled": ctx.out.moment(group["last_heard"]),
-            "incarnation": group["incarnation"],
-            **policy_lines(group["policy"]),
+            "group": group.name,
+            "kind": group.kind,
+            "VMs": group.vms,
+            "listening now": group.listening,
+            "last polled": ctx.out.moment(group.last_heard),
+            "incarnation": group.incarnation,
+            **policy_lines(group.policy),
         }
     )
 
 
 def show_or_change_policy(ctx: Operator, noun: str, name: str, given: Mapping[str, Any]) -> None:
-    if asked := _changes(given):
-        found = ctx.api.patch(noun, name, "policy", body=asked)
+    asked = _changes(given)
+    if asked.given():
+        found = ctx.api.patch(views.fleet.Policy, noun, name, "policy", body=asked)
+    elif noun == "groups":
+        found = ctx.api.get(views.fleet.Group, noun, name).policy
     else:
-        view = ctx.api.get(noun, name)
-        found = view["policy"]
-        if found is None:
-            raise errors.ConflictError(f"{name} has its group's policy: see `forenotice group policy {view['group']}`")
+        vm = ctx.api.get(views.fleet.Vm, noun, name)
+        if vm.policy is None:
+            raise errors.ConflictError(f"{name} has its group's policy: see `forenotice group policy {vm.group}`")
+        found = vm.policy
     if ctx.out.json:
         ctx.out.data(found)
     else:
         ctx.out.facts(policy_lines(found))
 
 
-def _changes(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What the options ask for, as the API takes it; empty when none was given."""
+def _changes(given: Mapping[str, Any]) -> "views.fleet.PolicyChange":
+    """What the options ask for, as the API takes it; a change of nothing when none was given."""
     options = dict(given)
     windows, no_windows = options.pop("windows"), options.pop("no_windows")
     commands.exclude(windows and no_windows)
@@ -161,7 +169,7 @@ def _changes(given: Mapping[str, Any]) -> dict[str, Any]:
         asked[NUMBERS.get(name, name)] = _number(name, value) if name in NUMBERS else value
     if windows or no_windows:
         asked["windows"] = list(windows)
-    return asked
+    return views.fleet.PolicyChange(**asked)
 
 
 def _number(name: str, text: str) -> int | str | None:
@@ -174,18 +182,18 @@ def _number(name: str, text: str) -> int | str | None:
     raise UsageError(f"--{name.replace('_', '-')}: {text!r} is not a number: give one such as 5, or off")
 
 
-def policy_lines(policy: dict[str, Any]) -> dict[str, object]:
-    def limit(name: str) -> object:
-        return "off" if policy[name] is None else policy[name]
+def policy_lines(policy: "views.fleet.Policy") -> dict[str, object]:
+    def limit(value: object) -> object:
+        return "off" if value is None else value
 
-    notice = policy["terminate_notice_minutes"]
+    notice = policy.terminate_notice_minutes
     return {
-        "listening": policy["listening"],
-        "auto approve restart": policy["auto_approve_restart"],
-        "auto approve redeploy": policy["auto_approve_redeploy"],
+        "listening": policy.listening,
+        "auto approve restart": policy.auto_approve_restart,
+        "auto approve redeploy": policy.auto_approve_redeploy,
         "terminate notice": "off" if notice is None else f"{notice:g} min",
-        "max user operations": limit("max_user_operations"),
-        "max unavailable": limit("max_unavailable"),
-        "min available": limit("min_available"),
-        "windows": policy["windows"] or "at any time",
+        "max user operations": limit(policy.max_user_operations),
+        "max unavailable": limit(policy.max_unavailable),
+        "min available": limit(policy.min_available),
+        "windows": policy.windows or "at any time",
     }

@@ -44,7 +44,7 @@ def events(ctx: Guest, mine: bool) -> None:
                 event.status,
                 event.resources,
                 # What cannot be read as a time may still mean something to people.
-                times.told(event.deadline.isoformat(), now) if event.deadline else event.not_before_text,
+                times.told(event.deadline, now) if event.deadline else event.not_before_text,
                 event.source,
                 _duration(event.duration_seconds),
                 event.description,

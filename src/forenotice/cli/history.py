@@ -2,13 +2,15 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import click
+import msgspec
 
+from forenotice import views
 from forenotice.cli import commands, times, wait
 from forenotice.cli.commands import Operator, UsageError, operator, option, switch
 from forenotice.cli.output import cell, progress
@@ -45,7 +47,7 @@ def history(
     group: str | None,
     since: str | None,
     until: str | None,
-    **filters: str | None,
+    **filters: Any,
 ) -> None:
     filters["scope"] = None if group is None else f"group:{group}"
     filters["since"] = None if since is None else times.past(since, ctx.out.now)
@@ -61,7 +63,9 @@ def history(
             raise UsageError("--format exports all matching entries in that format: leave --limit and --json out")
         _export(ctx, form, output, filters)
         return
-    entries = list(ctx.api.items("history", limit=limit or SHOWN, newest_first=True, **filters))[::-1]
+    entries = list(ctx.api.items(views.history.Entry, "history", limit=limit or SHOWN, newest_first=True, **filters))[
+        ::-1
+    ]
     ctx.out.list(entries, COLUMNS, row, none="No matching entries.")
 
 
@@ -70,9 +74,9 @@ app = commands.Group(
 )
 
 
-def _export(ctx: Operator, form: str, output: str, filters: dict[str, str | None]) -> None:
+def _export(ctx: Operator, form: str, output: str, filters: Mapping[str, Any]) -> None:
     # Finds the right token, and reports what is wrong with a filter.
-    ctx.api.get("history", limit=1, **filters)
+    ctx.api.get(views.base.Page[views.history.Entry], "history", limit=1, **filters)
     with _opened(output) as file, progress("Exporting") as bar:
         written = 0
         for piece in ctx.api.pieces("history", "export", format=form, **filters):
@@ -113,61 +117,66 @@ def _opened(output: str) -> Iterator[BinaryIO]:
 def prune(ctx: Operator, before: str, dry_run: bool, yes: bool) -> None:
     """Delete older entries, except of what is live or not yet delivered to a subscription."""
     moment = times.past(before, ctx.out.now)
-    shown = times.utc(times.read(moment))
-    preview = ctx.api.post("history", "prune", body={"before": moment, "dry_run": True})
+    shown = times.utc(moment)
+    preview = ctx.api.post(
+        views.history.Pruned, "history", "prune", body=views.history.Prune(before=moment, dry_run=True)
+    )
     if dry_run:
         _show_pruned(ctx, preview, f"Would be deleted from before {shown}")
         return
     commands.confirm(f"Delete {_counted(preview)} from before {shown}?", yes=yes)
-    with progress("Pruning", total=preview["entries"]) as bar:
-        pruned = last = ctx.api.post("history", "prune", body={"before": moment})
-        while not last["complete"]:
-            bar.done(pruned["entries"])
-            again = ctx.api.post("history", "prune", body={"before": moment})
+    with progress("Pruning", total=preview.entries) as bar:
+        pruned = last = ctx.api.post(views.history.Pruned, "history", "prune", body=views.history.Prune(before=moment))
+        while not last.complete:
+            bar.done(pruned.entries)
+            again = ctx.api.post(views.history.Pruned, "history", "prune", body=views.history.Prune(before=moment))
             if again == last:
                 # The stored response to a key of the caller's own.
                 break
-            pruned = {**again, **{name: pruned[name] + again[name] for name in REMOVED}}
+            pruned = msgspec.structs.replace(
+                again, **{name: getattr(pruned, name) + getattr(again, name) for name in REMOVED}
+            )
             last = again
     _show_pruned(ctx, pruned, f"Deleted from before {shown}")
 
 
-def _show_pruned(ctx: Operator, pruned: dict[str, Any], what: str) -> None:
+def _show_pruned(ctx: Operator, pruned: "views.history.Pruned", what: str) -> None:
     ctx.out.result(pruned, f"{what}: {_counted(pruned)}.")
     if ctx.out.json:
         return
-    if pruned["kept"]:
+    if pruned.kept:
         why = "they belong to what is live, or a subscription has not received them yet"
-        ctx.out.line(f"{pruned['kept']:,} older entries stay: {why}.")
-    if not pruned["complete"] and not pruned["dry_run"]:
+        ctx.out.line(f"{pruned.kept:,} older entries stay: {why}.")
+    if not pruned.complete and not pruned.dry_run:
         ctx.out.line("There is more: run it again with another key.")
 
 
-def _counted(pruned: dict[str, Any]) -> str:
-    return ", ".join(f"{pruned[name]:,} {name}" for name in REMOVED)
+def _counted(pruned: "views.history.Pruned") -> str:
+    return ", ".join(f"{getattr(pruned, name):,} {name}" for name in REMOVED)
 
 
 # An entry of the journal as people read it
 
 
-def row(entry: dict[str, Any]) -> tuple[object, ...]:
-    data = entry["data"]
+def row(entry: "views.history.Entry") -> tuple[object, ...]:
+    data = entry.data
     return (
-        times.utc(times.read(entry["at"])),
-        entry["action"],
+        times.utc(entry.at),
+        entry.action,
         _about(entry),
         _details(data),
-        entry["by"] or data.get("approved_by"),
-        entry["origin"],
-        entry["reason"] or data.get("reason"),
+        entry.by or data.get("approved_by"),
+        entry.origin,
+        entry.reason or data.get("reason"),
     )
 
 
-def _about(entry: dict[str, Any]) -> str:
-    named = {kind: entry[kind] for kind in ("vm", "host", "event", "operation", "rollout") if entry[kind]}
-    about = [f"{kind} {name}" for kind, name in named.items()]
-    if entry["scope"] and "vm" not in named:
-        about.insert(0, entry["scope"].replace(":", " ", 1))
+def _about(entry: "views.history.Entry") -> str:
+    about = [
+        f"{kind} {name}" for kind in ("vm", "host", "event", "operation", "rollout") if (name := getattr(entry, kind))
+    ]
+    if entry.scope and not entry.vm:
+        about.insert(0, entry.scope.replace(":", " ", 1))
     return ", ".join(about)
 
 

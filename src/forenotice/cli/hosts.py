@@ -4,8 +4,10 @@ from typing import Any
 
 import click
 
+from forenotice import views
 from forenotice.cli import commands, operations
 from forenotice.cli.commands import Operator, UsageError, operator, option, switch
+from forenotice.cli.output import cell
 from forenotice.core.fleet import MAX_AMOUNT
 from forenotice.core.operations import Kind
 
@@ -23,8 +25,8 @@ CAPACITY = option(
 def add(ctx: Operator, host: str, cordoned: bool, labels: tuple[str, ...], capacity: float | None) -> None:
     """Add a host."""
     found = commands.pairs("--label", labels, "rack=r1")
-    body = commands.given(name=host, cordoned=cordoned, labels=found or None, capacity=capacity)
-    show(ctx, ctx.api.post("hosts", body=body))
+    body = views.fleet.NewHost(name=host, cordoned=cordoned, labels=found, capacity=capacity)
+    show(ctx, ctx.api.post(views.fleet.Host, "hosts", body=body))
 
 
 @operator(
@@ -54,12 +56,12 @@ def set_(
         if key in changed:
             raise UsageError(f"label {key} cannot be both set and removed: give --label or --no-label")
         changed[key] = None
-    body = commands.given(cordoned=cordoned, capacity=capacity, labels=changed or None)
+    asked = commands.given(cordoned=cordoned, capacity=capacity, labels=changed or None)
     if no_capacity:
-        body["capacity"] = None
-    if not body:
+        asked["capacity"] = None
+    if not asked:
         raise commands.nothing_to_change("host")
-    show(ctx, ctx.api.patch("hosts", host, body=body))
+    show(ctx, ctx.api.patch(views.fleet.Host, "hosts", host, body=views.fleet.HostChange(**asked)))
 
 
 @operator(
@@ -72,9 +74,9 @@ def list_(ctx: Operator, **filters: Any) -> None:
     """List the hosts."""
     some = any(value is not None for value in filters.values())
     ctx.out.list(
-        ctx.api.items("hosts", **filters),
+        ctx.api.items(views.fleet.Host, "hosts", **filters),
         ("host", "state", "VMs", "used", "labels"),
-        lambda host: (host["name"], _state(host), host["vms"], _used(host), host["labels"]),
+        lambda host: (host.name, _state(host), host.vms, _used(host), host.labels),
         none="There are no matching hosts." if some else "There are no hosts; add one with `forenotice host add`.",
     )
 
@@ -82,26 +84,26 @@ def list_(ctx: Operator, **filters: Any) -> None:
 @operator(app, "show", commands.HOST)
 def show_(ctx: Operator, host: str) -> None:
     """Show a host."""
-    show(ctx, ctx.api.get("hosts", host))
+    show(ctx, ctx.api.get(views.fleet.Host, "hosts", host))
 
 
 @operator(app, "remove", commands.HOST, commands.YES, changes=True)
 def remove(ctx: Operator, host: str, yes: bool) -> None:
     """Remove a host that has no VMs."""
     commands.confirm(f"Remove host {host}?", yes=yes)
-    ctx.out.result(ctx.api.delete("hosts", host), f"Host {host} is removed.")
+    ctx.out.result(ctx.api.delete(views.base.Removed, "hosts", host), f"Host {host} is removed.")
 
 
 @operator(app, "cordon", commands.HOST, changes=True)
 def cordon(ctx: Operator, host: str) -> None:
     """Let no VM move to a host."""
-    show(ctx, ctx.api.patch("hosts", host, body={"cordoned": True}))
+    show(ctx, ctx.api.patch(views.fleet.Host, "hosts", host, body=views.fleet.HostChange(cordoned=True)))
 
 
 @operator(app, "uncordon", commands.HOST, changes=True)
 def uncordon(ctx: Operator, host: str) -> None:
     """Let VMs move to a host again."""
-    show(ctx, ctx.api.patch("hosts", host, body={"cordoned": False}))
+    show(ctx, ctx.api.patch(views.fleet.Host, "hosts", host, body=views.fleet.HostChange(cordoned=False)))
 
 
 operations.verb(app, "update", Kind.HOST_UPDATE, "Update hosts: their VMs freeze for some seconds.")
@@ -124,27 +126,26 @@ operations.verb(
 )
 
 
-def show(ctx: Operator, host: dict[str, Any]) -> None:
-    """A response repeated under its key may lack what a newer release adds."""
+def show(ctx: Operator, host: "views.fleet.Host") -> None:
     if ctx.out.json:
         ctx.out.data(host)
         return
     ctx.out.facts(
         {
-            "host": host["name"],
+            "host": host.name,
             "state": _state(host),
-            "labels": host.get("labels"),
-            "VMs": host["vms"],
+            "labels": host.labels,
+            "VMs": host.vms,
             "used": _used(host),
-            "planned": operations.planned(ctx, host["name"]),
+            "planned": operations.planned(ctx, host.name),
         }
     )
 
 
-def _used(host: dict[str, Any]) -> str | None:
+def _used(host: "views.fleet.Host") -> str | None:
     """Of its capacity, if it has one."""
-    return None if host.get("capacity") is None else f"{host['used']} of {host['capacity']}"
+    return None if host.capacity is None else f"{cell(host.used)} of {cell(host.capacity)}"
 
 
-def _state(host: dict[str, Any]) -> str:
-    return "cordoned" if host["cordoned"] else "open"
+def _state(host: "views.fleet.Host") -> str:
+    return "cordoned" if host.cordoned else "open"

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from forenotice import views
 from forenotice.cli import commands, times, wait
 from forenotice.cli.commands import Operator, operator, option
 from forenotice.cli.output import Output
@@ -30,18 +31,18 @@ def list_(ctx: Operator, everything: bool, status: str | None, **filters: Any) -
     """List the operations."""
     live = None if everything or status else True
     ctx.out.list(
-        ctx.api.items("operations", live=live, status=status, **filters),
+        ctx.api.items(views.maintenance.Operation, "operations", live=live, status=status, **filters),
         ("operation", "kind", "host", "VMs", "status", "not before", "by"),
         lambda operation: (
-            operation["id"],
-            operation["kind"],
-            operation["host"],
-            operation["vms"],
-            operation["status"],
-            times.relative(times.read(operation["not_before"]), ctx.out.now)
-            if operation["status"] in (Status.PLANNED, Status.SCHEDULED) and operation["not_before"]
+            operation.id,
+            operation.kind,
+            operation.host,
+            operation.vms,
+            operation.status,
+            times.relative(operation.not_before, ctx.out.now)
+            if operation.status in (Status.PLANNED, Status.SCHEDULED) and operation.not_before
             else "",
-            operation["by"],
+            operation.by,
         ),
         none="There are no matching live operations; --all shows those that have ended."
         if live
@@ -52,46 +53,46 @@ def list_(ctx: Operator, everything: bool, status: str | None, **filters: Any) -
 @operator(app, "show", commands.OPERATION)
 def show_(ctx: Operator, operation: str) -> None:
     """Show an operation."""
-    show(ctx, ctx.api.get("operations", operation))
+    show(ctx, ctx.api.get(views.maintenance.Operation, "operations", operation))
 
 
 @operator(app, "explain", commands.OPERATION)
 def explain(ctx: Operator, operation: str) -> None:
     """Explain why an operation waits: for whom, for what, until when."""
-    ctx.out.explanation(ctx.api.get("operations", operation, "explanation"))
+    ctx.out.explanation(ctx.api.get(views.maintenance.OperationExplanation, "operations", operation, "explanation"))
 
 
 @operator(app, "cancel", commands.OPERATION, changes=True)
 def cancel(ctx: Operator, operation: str) -> None:
     """Cancel an operation while it is Planned or Scheduled."""
-    show_scheduled(ctx.out, {"operations": [ctx.api.post("operations", operation, "cancel")]})
+    show_all(ctx.out, [ctx.api.post(views.maintenance.Operation, "operations", operation, "cancel")])
 
 
-def show(ctx: Operator, operation: dict[str, Any]) -> None:
+def show(ctx: Operator, operation: "views.maintenance.Operation") -> None:
     out = ctx.out
     if out.json:
         out.data(operation)
         return
-    is_planned = operation["status"] == Status.PLANNED
+    is_planned = operation.status == Status.PLANNED
     out.facts(
         {
-            "operation": operation["id"],
-            "kind": operation["kind"],
-            "host": operation["host"],
-            "VMs": operation["vms"],
-            "status": operation["status"],
-            "events": [f"{event['id']} ({event['status']})" for event in operation["events"]],
-            "created": out.moment(operation["created_at"]),
-            "announced": out.moment(operation["announce_at"]) or UNKNOWN if is_planned else "",
-            "not before": out.moment(operation["not_before"]),
-            "started": out.moment(operation["started_at"]),
-            "ended": out.moment(operation["ended_at"]),
-            "targets": operation["targets"],
-            "failed attempts": operation["attempt"] or "",
-            "failures": wait.outcomes(operation["failures"]),
-            "by": operation["by"],
-            "reason": operation["reason"],
-            "rollout": operation["rollout"],
+            "operation": operation.id,
+            "kind": operation.kind,
+            "host": operation.host,
+            "VMs": operation.vms,
+            "status": operation.status,
+            "events": [f"{event.id} ({event.status})" for event in operation.events],
+            "created": out.moment(operation.created_at),
+            "announced": out.moment(operation.announce_at) or UNKNOWN if is_planned else "",
+            "not before": out.moment(operation.not_before),
+            "started": out.moment(operation.started_at),
+            "ended": out.moment(operation.ended_at),
+            "targets": operation.targets,
+            "failed attempts": operation.attempt or "",
+            "failures": wait.outcomes(operation.failures),
+            "by": operation.by,
+            "reason": operation.reason,
+            "rollout": operation.rollout,
         }
     )
 
@@ -131,33 +132,32 @@ def verb(
         if question:
             named = _selected(ctx, named) if of_host else named
             commands.confirm(question.format(", ".join(named), "its" if len(named) == 1 else "their"), yes=yes)
-        body: dict[str, object] = {"kind": kind.value, "names": named, "reason": ctx.reason}
-        if notice is not None:
-            body["notice_minutes"] = times.minutes(notice)
+        minutes = None if notice is None else times.minutes(notice)
+        body = views.maintenance.NewOperation(kind=kind, names=named, notice_minutes=minutes, reason=ctx.reason)
         limit = wait.limit(**waiting)
-        scheduled = ctx.api.post("operations", body=body)
+        scheduled = ctx.api.post(views.maintenance.Operations, "operations", body=body)
         if limit is None:
-            show_scheduled(ctx.out, scheduled)
+            show_all(ctx.out, scheduled.operations)
         else:
-            follow(ctx, scheduled["operations"], limit)
+            follow(ctx, scheduled.operations, limit)
 
 
 def _selected(ctx: Operator, names: list[str]) -> list[str]:
     """The hosts that a selector stands for, so that exactly those are confirmed."""
     if all(map(NAME.fullmatch, names)):
         return names
-    found = {host["name"]: host["vms"] for host in ctx.api.items("hosts", name=",".join(names))}
+    found = {host.name: host.vms for host in ctx.api.items(views.fleet.Host, "hosts", name=",".join(names))}
     for name in names:
         if NAME.fullmatch(name) and name not in found:
             # Refused if there is no such host; else the selector excludes it.
-            ctx.api.get("hosts", name)
+            ctx.api.get(views.fleet.Host, "hosts", name)
     return [name for name, vms in found.items() if vms or name in names] or names
 
 
-def follow(ctx: Operator, operations: Sequence[dict[str, Any]], limit: float) -> None:
+def follow(ctx: Operator, operations: Sequence["views.maintenance.Operation"], limit: float) -> None:
     """Wait until all have ended; UnfinishedError unless all are Completed."""
     if not ctx.out.json:
-        show_scheduled(ctx.out, {"operations": operations})
+        show_all(ctx.out, operations)
     ended = wait.until_over(
         [wait.operation(ctx.api, each) for each in operations],
         limit,
@@ -169,39 +169,39 @@ def follow(ctx: Operator, operations: Sequence[dict[str, Any]], limit: float) ->
             ctx.out.line(f"{each.what} is {each.status}.")
 
 
-def show_scheduled(out: Output, scheduled: dict[str, Any]) -> None:
+def show_all(out: Output, operations: Sequence["views.maintenance.Operation"]) -> None:
     if out.json:
-        out.data(scheduled)
+        out.data({"operations": operations})
         return
-    for operation in scheduled["operations"]:
-        names = ", ".join(operation["vms"])
-        kind = operation["kind"].capitalize()
-        if operation["status"] == Status.PLANNED:
-            out.line(f"{kind} of {operation['host']} ({names}) is Planned, not before: {_known(out, operation)}")
-            out.line(f"  guests will be told: {out.moment(operation['announce_at']) or UNKNOWN}")
-            out.line(f"  why it waits: forenotice operation explain {operation['id']}", style="dim")
-        elif not operation["events"]:
-            out.line(f"{kind} of {names or operation['host']} is {operation['status']}; it announces no event.")
-            if not operation["ended_at"]:
-                out.line(f"  what it does: forenotice operation explain {operation['id']}", style="dim")
-        for event in operation["events"]:
+    for operation in operations:
+        names = ", ".join(operation.vms)
+        kind = operation.kind.capitalize()
+        if operation.status == Status.PLANNED:
+            out.line(f"{kind} of {operation.host} ({names}) is Planned, not before: {_known(out, operation)}")
+            out.line(f"  guests will be told: {out.moment(operation.announce_at) or UNKNOWN}")
+            out.line(f"  why it waits: forenotice operation explain {operation.id}", style="dim")
+        elif not operation.events:
+            out.line(f"{kind} of {names or operation.host} is {operation.status}; it announces no event.")
+            if not operation.ended_at:
+                out.line(f"  what it does: forenotice operation explain {operation.id}", style="dim")
+        for event in operation.events:
             show_event(out, event)
 
 
-def _known(out: Output, operation: dict[str, Any]) -> str:
-    return out.moment(operation["not_before"]) or UNKNOWN
+def _known(out: Output, operation: "views.maintenance.Operation") -> str:
+    return out.moment(operation.not_before) or UNKNOWN
 
 
-def show_event(out: Output, event: dict[str, Any]) -> None:
-    what = f"{event['type']} of {', '.join(event['resources'])} is {event['status']}"
+def show_event(out: Output, event: "views.maintenance.Event") -> None:
+    what = f"{event.type} of {', '.join(event.resources)} is {event.status}"
     hints = {"Scheduled": "why it waits", "Started": "what it does"}
-    out.line(f"{what}, not before: {out.moment(event['not_before'])}" if event["status"] == "Scheduled" else f"{what}.")
-    out.line(f"  event {event['id']}")
-    if hint := hints.get(event["status"]):
-        out.line(f"  {hint}: forenotice event explain {event['id']}", style="dim")
+    out.line(f"{what}, not before: {out.moment(event.not_before)}" if event.status == "Scheduled" else f"{what}.")
+    out.line(f"  event {event.id}")
+    if hint := hints.get(event.status):
+        out.line(f"  {hint}: forenotice event explain {event.id}", style="dim")
 
 
 def planned(ctx: Operator, host: str) -> list[str]:
     """What is planned for a host, and when its guests are told."""
-    found = ctx.api.items("operations", status=Status.PLANNED, host=host)
-    return [f"{each['kind']}, guests will be told: {ctx.out.moment(each['announce_at']) or UNKNOWN}" for each in found]
+    found = ctx.api.items(views.maintenance.Operation, "operations", status=Status.PLANNED, host=host)
+    return [f"{each.kind}, guests will be told: {ctx.out.moment(each.announce_at) or UNKNOWN}" for each in found]

@@ -1,12 +1,11 @@
 """What a command shows: tables and colour for people, JSON for machines, and the progress of long work."""
 
-import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from forenotice.cli import times
 from forenotice.cli.commands import complain, plain
@@ -16,6 +15,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
     from rich.text import Text
+
+    from forenotice.views import fleet, maintenance
 
 T = TypeVar("T")
 NAMED = 3
@@ -45,7 +46,9 @@ class Output:
 
     def data(self, value: object) -> None:
         """What machines read; the whole response."""
-        sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+        import msgspec
+
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
 
     def line(self, *parts: str, style: str = "") -> None:
         from rich.text import Text
@@ -90,17 +93,17 @@ class Output:
         for name, value in shown.items():
             self._console.print(Text(f"{name:<{width}}  ", style="bold") + cell(value))
 
-    def moment(self, text: str | None) -> str:
-        return times.told(text, self.now)
+    def moment(self, moment: datetime | None) -> str:
+        return times.told(moment, self.now)
 
-    def explanation(self, explanation: dict[str, Any], now: Callable[[], datetime] | None = None) -> None:
+    def explanation(self, explanation: "maintenance.Explanation", now: Callable[[], datetime] | None = None) -> None:
         """Why something waits; `now` is called where times are not those of this machine's clock."""
         if self.json:
             self.data(explanation)
             return
-        self.line(explanation["sentence"])
-        if explanation["until"]:
-            left = times.read(explanation["until"]) - (now() if now else self.now)
+        self.line(explanation.sentence)
+        if explanation.until:
+            left = explanation.until - (now() if now else self.now)
             if left > timedelta(0):
                 self.line(f"That leaves {times.span(left)}.")
 
@@ -113,6 +116,8 @@ def cell(value: object) -> "Text":
             return Text("")
         case bool():
             return Text("yes" if value else "no")
+        case float():
+            return Text(repr(value).removesuffix(".0"))
         case Mapping():
             shown = ((key, cell(item).plain) for key, item in value.items())
             return Text(", ".join(f"{plain(str(key))}={text}" for key, text in shown if text))
@@ -132,9 +137,9 @@ def cut(names: Sequence[str]) -> str:
     return shown if len(names) <= NAMED else f"{shown} and {len(names) - NAMED} more"
 
 
-def warn(response: Mapping[str, Any]) -> None:
+def warn(response: "fleet.AddedVm | fleet.AddedGroup | fleet.Applied") -> None:
     """Warnings of a service that did what was asked."""
-    for warning in response["warnings"]:
+    for warning in response.warnings:
         complain(f"warning: {warning}")
 
 

@@ -5,7 +5,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
+from forenotice import views
 from forenotice.cli import commands, times, wait
 from forenotice.cli.commands import Operator, operator, option, switch
 from forenotice.cli.output import Output, counted, cut
@@ -51,56 +53,56 @@ SPEC = (
 @operator(app, "plan", *SPEC)
 def plan(ctx: Operator, **spec: Any) -> None:
     """Preview a rollout: its waves, and when; nothing is done."""
-    show_plan(ctx.out, ctx.api.post("rollouts", "plan", body=_body(**spec)))
+    show_plan(ctx.out, ctx.api.post(views.rollouts.RolloutPlan, "rollouts", "plan", body=_body(**spec)))
 
 
 @operator(app, "start", *SPEC, *wait.OPTIONS, changes=True)
 def start(ctx: Operator, *, wait_limit: str | None, **spec: Any) -> None:
     """Update, migrate or reboot many hosts, one update domain of each group at a time."""
     limit = wait.limit(spec.pop("wait"), wait_limit)
-    rollout = ctx.api.post("rollouts", body=_body(**spec))
+    rollout = ctx.api.post(views.rollouts.Rollout, "rollouts", body=_body(**spec))
     if not ctx.out.json:
-        hosts, waves = counted(sum(rollout["progress"].values()), "host"), counted(rollout["waves"], "wave")
-        ctx.out.line(f"Rollout {rollout['id']}: {rollout['kind']} of {hosts}, in {waves}.")
-        ctx.out.line(f"  why it waits: forenotice rollout explain {rollout['id']}", style="dim")
+        hosts, waves = counted(_total(rollout.progress), "host"), counted(rollout.waves, "wave")
+        ctx.out.line(f"Rollout {rollout.id}: {rollout.kind} of {hosts}, in {waves}.")
+        ctx.out.line(f"  why it waits: forenotice rollout explain {rollout.id}", style="dim")
     if limit is not None:
         _follow(ctx, rollout, limit)
     elif ctx.out.json:
         ctx.out.data(rollout)
 
 
-def _body(*, windows: Sequence[str], pause: str | None, notice: str | None, **spec: object) -> dict[str, Any]:
-    return {
+def _body(*, windows: Sequence[str], pause: str | None, notice: str | None, **spec: Any) -> "views.rollouts.NewRollout":
+    return views.rollouts.NewRollout(
         **commands.given(
             **spec,
             pause_minutes=None if pause is None else times.minutes(pause),
             notice_minutes=None if notice is None else times.minutes(notice),
         ),
-        "windows": list(windows),
-    }
+        windows=list(windows),
+    )
 
 
 @operator(app, "wait", commands.ROLLOUT, wait.LIMIT)
 def wait_(ctx: Operator, rollout: str, wait_limit: str | None) -> None:
     """Wait until a rollout has ended or is paused, and tell why it waits."""
     limit = wait.limit(True, wait_limit)
-    _follow(ctx, ctx.api.get("rollouts", rollout), limit or 0)
+    _follow(ctx, ctx.api.get(views.rollouts.Rollout, "rollouts", rollout), limit or 0)
 
 
 @operator(app, "list", commands.ALL)
 def list_(ctx: Operator, everything: bool) -> None:
     """List the rollouts."""
     ctx.out.list(
-        ctx.api.items("rollouts", live=None if everything else True),
+        ctx.api.items(views.rollouts.ListedRollout, "rollouts", live=None if everything else True),
         ("rollout", "kind", "hosts", "status", "wave", "progress", "started"),
         lambda rollout: (
-            rollout["id"],
-            rollout["kind"],
-            rollout["hosts"],
-            rollout["status"],
+            rollout.id,
+            rollout.kind,
+            rollout.hosts,
+            rollout.status,
             _wave(rollout),
             _progress(rollout),
-            times.relative(times.read(rollout["created_at"]), ctx.out.now),
+            times.relative(rollout.created_at, ctx.out.now),
         ),
         none="There are no rollouts." if everything else "No rollout is under way; --all shows those that have ended.",
     )
@@ -109,7 +111,7 @@ def list_(ctx: Operator, everything: bool) -> None:
 @operator(app, "show", commands.ROLLOUT)
 def show_(ctx: Operator, rollout: str) -> None:
     """Show a rollout."""
-    show(ctx, ctx.api.get("rollouts", rollout))
+    show(ctx, ctx.api.get(views.rollouts.Rollout, "rollouts", rollout))
 
 
 @operator(
@@ -127,9 +129,9 @@ def hosts(ctx: Operator, rollout: str, status: str | None) -> None:
     """List the hosts of a rollout, and the progress of each."""
     written = status and status.capitalize().replace("-", " ")
     ctx.out.list(
-        ctx.api.items("rollouts", rollout, "hosts", status=written),
+        ctx.api.items(views.rollouts.RolloutHost, "rollouts", rollout, "hosts", status=written),
         ("host", "wave", "status", "operation", "why"),
-        lambda stop: (stop["host"], stop["wave"], stop["status"], stop["operation"], stop["why"]),
+        lambda stop: (stop.host, stop.wave, stop.status, stop.operation, stop.why),
         none="It has no such hosts.",
     )
 
@@ -137,20 +139,22 @@ def hosts(ctx: Operator, rollout: str, status: str | None) -> None:
 @operator(app, "explain", commands.ROLLOUT)
 def explain(ctx: Operator, rollout: str) -> None:
     """Explain what a rollout waits for: for whom, for what, until when."""
-    ctx.out.explanation(ctx.api.get("rollouts", rollout, "explanation"))
+    ctx.out.explanation(ctx.api.get(views.maintenance.RolloutExplanation, "rollouts", rollout, "explanation"))
 
 
 @operator(app, "pause", commands.ROLLOUT, changes=True)
 def pause(ctx: Operator, rollout: str) -> None:
     """Start nothing more until the rollout is resumed; what has started continues to its end."""
-    show(ctx, ctx.api.post("rollouts", rollout, "pause"))
+    show(ctx, ctx.api.post(views.rollouts.Rollout, "rollouts", rollout, "pause"))
 
 
 @operator(app, "resume", commands.ROLLOUT, switch("--retry", "Try failed hosts again."), *wait.OPTIONS, changes=True)
 def resume(ctx: Operator, rollout: str, retry: bool, **waiting: Any) -> None:
     """Resume a paused rollout."""
     limit = wait.limit(**waiting)
-    resumed = ctx.api.post("rollouts", rollout, "resume", body={"retry": retry})
+    resumed = ctx.api.post(
+        views.rollouts.Rollout, "rollouts", rollout, "resume", body=views.rollouts.Resumption(retry=retry)
+    )
     if limit is None:
         show(ctx, resumed)
         return
@@ -163,146 +167,152 @@ def resume(ctx: Operator, rollout: str, retry: bool, **waiting: Any) -> None:
 def cancel(ctx: Operator, rollout: str, yes: bool) -> None:
     """Cancel what a rollout has not yet started; what has started continues to its end."""
     commands.confirm(f"Cancel rollout {rollout}?", yes=yes)
-    show(ctx, ctx.api.post("rollouts", rollout, "cancel"))
+    show(ctx, ctx.api.post(views.rollouts.Rollout, "rollouts", rollout, "cancel"))
 
 
-def show(ctx: Operator, rollout: dict[str, Any]) -> None:
+def show(ctx: Operator, rollout: "views.rollouts.Rollout") -> None:
     out = ctx.out
     if out.json:
         out.data(rollout)
         return
-    result, notice = rollout["gate_result"], rollout["notice_minutes"]
+    result, notice = rollout.gate_result, rollout.notice_minutes
     out.facts(
         {
-            "rollout": rollout["id"],
-            "kind": rollout["kind"],
-            "hosts": rollout["hosts"],
-            "status": rollout["status"],
-            "why": rollout["why"],
+            "rollout": rollout.id,
+            "kind": rollout.kind,
+            "hosts": rollout.hosts,
+            "status": rollout.status,
+            "why": rollout.why,
             "wave": _wave(rollout),
             "progress": _progress(rollout),
-            "batch": rollout["batch"],
-            "pause": f"{rollout['pause_minutes']:g} min" if rollout["pause_minutes"] else "",
+            "batch": rollout.batch,
+            "pause": f"{rollout.pause_minutes:g} min" if rollout.pause_minutes else "",
             "notice": f"{notice:g} min" if notice else "",
-            "gate": rollout["gate"],
-            "gate result": result and f"{_gate(result)}, {out.moment(result['at'])}",
-            "windows": rollout["windows"],
-            "failures": f"{rollout['failures']} since it was started or resumed",
-            "pauses at": counted(rollout["max_failures"], "failure"),
-            "started": out.moment(rollout["created_at"]),
-            "by": rollout["by"],
-            "ended": out.moment(rollout["ended_at"]),
-            "reason": rollout["reason"],
+            "gate": rollout.gate,
+            "gate result": result and f"{_gate(result)}, {out.moment(result.at)}",
+            "windows": rollout.windows,
+            "failures": f"{rollout.failures} since it was started or resumed",
+            "pauses at": counted(rollout.max_failures, "failure"),
+            "started": out.moment(rollout.created_at),
+            "by": rollout.by,
+            "ended": out.moment(rollout.ended_at),
+            "reason": rollout.reason,
         }
     )
-    if rollout["waves"] > 1:
+    if rollout.waves > 1:
         out.line("")
-        waves = rollout["by_wave"]
+        waves = rollout.by_wave
         out.table(
             ("wave", "update domains", "progress"),
-            ((each["wave"], ", ".join(map(str, each["update_domains"])), _progress(each)) for each in waves),
+            ((each.wave, ", ".join(map(str, each.update_domains)), _progress(each)) for each in waves),
         )
 
 
-def _follow(ctx: Operator, rollout: dict[str, Any], limit: float) -> None:
+def _follow(ctx: Operator, rollout: "views.rollouts.Rollout", limit: float) -> None:
     """Until it has ended or is paused."""
     (state,) = wait.until_over(
         [_awaited(ctx.api, rollout)], limit, lambda last: ctx.out.data(last[0]) if ctx.out.json else None
     )
     wait.require_success([state])
     if not ctx.out.json:
-        ctx.out.line(f"{state.what} is {state.status}: {_progress(state.view)}.")
+        ctx.out.line(f"{state.what} is {state.status}: {state.why}.")
 
 
-def _awaited(api: "Api", rollout: dict[str, Any]) -> wait.Awaited:
+def _awaited(api: "Api", rollout: "views.rollouts.Rollout") -> wait.Awaited:
     def look() -> wait.State:
-        view = api.get("rollouts", rollout["id"])
-        status, progress = view["status"], view["progress"]
-        over = bool(view["ended_at"]) or status == "Paused"
-        why, gist = (view["why"] or _progress(view), None) if over else wait.reason(api, "rollouts", rollout["id"])
+        view = api.get(views.rollouts.Rollout, "rollouts", rollout.id)
+        status, progress = view.status, view.progress
+        over = view.ended_at is not None or status == "Paused"
+        why, gist = (view.why or _progress(view), None) if over else wait.reason(api, "rollouts", rollout.id)
         return wait.State(
             view=view,
-            what=f"Rollout {rollout['id']}",
+            what=f"Rollout {rollout.id}",
             status=status,
             why=why,
             gist=gist,
             over=over,
             good=status == "Completed",
-            done=progress["done"] + progress["failed"] + progress["skipped"],
-            total=sum(progress.values()),
+            done=progress.done + progress.failed + progress.skipped,
+            total=_total(progress),
         )
 
     return wait.Awaited(rollout, look)
 
 
-def _gate(result: dict[str, Any]) -> str:
-    words = ("green" if result["green"] else "red", result["status"], result["output"])
+def _gate(result: "views.rollouts.GateResult") -> str:
+    words = ("green" if result.green else "red", result.status, result.output)
     return ": ".join(word for word in words if word)
 
 
-def _wave(rollout: dict[str, Any]) -> str:
-    return f"{rollout['wave']} of {rollout['waves']}"
+def _wave(rollout: "views.rollouts.ListedRollout") -> str:
+    return f"{rollout.wave} of {rollout.waves}"
 
 
-def _progress(rollout: dict[str, Any]) -> str:
-    counts = {name.replace("_", " "): count for name, count in rollout["progress"].items() if count}
+def _total(progress: "views.rollouts.Progress") -> int:
+    return sum(msgspec.structs.asdict(progress).values())
+
+
+def _progress(rollout: "views.rollouts.ListedRollout | views.rollouts.WaveProgress") -> str:
+    counts = {
+        name.replace("_", " "): count for name, count in msgspec.structs.asdict(rollout.progress).items() if count
+    }
     return ", ".join(f"{count} {name}" for name, count in counts.items())
 
 
 # The plan
 
 
-def show_plan(out: Output, plan: dict[str, Any]) -> None:
+def show_plan(out: Output, plan: "views.rollouts.RolloutPlan") -> None:
     if out.json:
         out.data(plan)
         return
-    if not plan["stops"]:
+    if not plan.stops:
         out.line("Nothing would be done.")
     else:
-        takes = times.read(plan["ends_at"]) - times.read(plan["begins_at"])
-        hosts, waves = counted(len(plan["stops"]), "host"), counted(len(plan["waves"]), "wave")
-        what = f"{plan['kind'].capitalize()} of {hosts} in {waves}"
+        takes = plan.ends_at - plan.begins_at
+        hosts, waves = counted(len(plan.stops), "host"), counted(len(plan.waves), "wave")
+        what = f"{plan.kind.capitalize()} of {hosts} in {waves}"
         out.line(f"{what}, over in {times.span(takes)} if it is started now. Nothing is done yet.")
         out.line("")
         _show_waves(out, plan)
         out.line("")
-        _show_groups(out, plan["groups"])
-    if plan["empty"]:
-        out.line(f"Skipped, because they have no VMs: {cut(plan['empty'])}.")
-    out.line(plan["assumes"], style="dim")
+        _show_groups(out, plan.groups)
+    if plan.empty:
+        out.line(f"Skipped, because they have no VMs: {cut(plan.empty)}.")
+    out.line(plan.assumes, style="dim")
 
 
-def _show_waves(out: Output, plan: dict[str, Any]) -> None:
-    stops: dict[int, list[dict[str, Any]]] = {}
-    for stop in plan["stops"]:
-        stops.setdefault(stop["wave"], []).append(stop)
+def _show_waves(out: Output, plan: "views.rollouts.RolloutPlan") -> None:
+    stops: dict[int, list[views.rollouts.PlannedHost]] = {}
+    for stop in plan.stops:
+        stops.setdefault(stop.wave, []).append(stop)
     out.table(
         ("wave", "announced from", "starts from", "ends", "hosts", "VMs"),
         (
             (
-                wave["wave"],
-                *(times.utc(times.read(wave[name])) for name in ("begins_at", "first_start_at", "ends_at")),
-                cut([stop["host"] for stop in stops[wave["wave"]]]),
-                cut([vm for stop in stops[wave["wave"]] for vm in stop["vms"]]),
+                wave.wave,
+                *map(times.utc, (wave.begins_at, wave.first_start_at, wave.ends_at)),
+                cut([stop.host for stop in stops[wave.wave]]),
+                cut([vm for stop in stops[wave.wave] for vm in stop.vms]),
             )
-            for wave in plan["waves"]
+            for wave in plan.waves
         ),
     )
 
 
-def _show_groups(out: Output, scopes: Sequence[dict[str, Any]]) -> None:
+def _show_groups(out: Output, scopes: Sequence["views.rollouts.PlannedScope"]) -> None:
     """First those whose budget delays hosts, then those that are down longest."""
-    groups = [scope for scope in scopes if scope["group"]]
-    groups.sort(key=lambda group: (-group["delayed_hosts"], -group["out_seconds"], group["group"]))
+    groups = [scope for scope in scopes if scope.group]
+    groups.sort(key=lambda group: (-group.delayed_hosts, -group.out_seconds, group.group))
     if groups:
         out.table(
             ("group", "VMs", "down at once", "partly down for", "limited by"),
             (
                 (
-                    group["group"],
-                    group["members"],
-                    f"at most {group['most_out']}",
-                    times.span(timedelta(seconds=group["out_seconds"])),
+                    group.group,
+                    group.members,
+                    f"at most {group.most_out}",
+                    times.span(timedelta(seconds=group.out_seconds)),
                     _limit(group),
                 )
                 for group in groups[:GROUPS]
@@ -314,9 +324,9 @@ def _show_groups(out: Output, scopes: Sequence[dict[str, Any]]) -> None:
         out.line(f"{counted(alone, 'standalone VM')} {'is' if alone == 1 else 'are'} down too.")
 
 
-def _limit(group: dict[str, Any]) -> str:
-    if not group["budget"]:
+def _limit(group: "views.rollouts.PlannedScope") -> str:
+    if not group.budget:
         return "update domains"
-    waits = group["delayed_hosts"]
+    waits = group.delayed_hosts
     delays = f"; {counted(waits, 'host')} {'waits' if waits == 1 else 'wait'} for it" if waits else ""
-    return f"{group['budget']} allows {group['allowed']}{delays}"
+    return f"{group.budget} allows {group.allowed}{delays}"

@@ -4,9 +4,11 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from forenotice import settings
+import msgspec
+
+from forenotice import settings, views
 from forenotice.cli import commands
 from forenotice.cli.commands import Operator, argument, command
 from forenotice.core import errors
@@ -18,8 +20,26 @@ if TYPE_CHECKING:
     from forenotice.store.database import Store
 
 WHERE = (table.DATA, table.DATABASE, table.OF_DEMO, table.CONFIG)
+T = TypeVar("T")
 ACTOR = "offline"
 SQLITE = "sqlite:///"
+
+
+class Restored(msgspec.Struct):
+    file: str | None
+    kept: str | None
+    """The previous database."""
+    epoch: int
+
+
+class AcceptedClock(msgspec.Struct):
+    now: str
+    journal: str
+    operations: int
+
+
+def _as(kind: type[T], value: object) -> T:
+    return msgspec.convert(value, kind, from_attributes=True)
 
 
 class Nobody:
@@ -86,46 +106,55 @@ def _on(store: "Store") -> "Service":
     return Service(store=store, runtime=Runtime(), timing=Timing(), publisher=Nobody())
 
 
-def create_token(flags: Mapping[str, object], body: Mapping[str, Any], reason: str) -> dict[str, Any]:
+def create_token(
+    flags: Mapping[str, object], body: "views.tokens.NewToken", reason: str
+) -> "views.tokens.CreatedToken":
     """As the API does it, with the same body."""
     asked = _with_durations(body)
     with _service(flags) as service:
         from forenotice.service import calls, tokens
 
-        return tokens.create(service, calls.Call(actor=ACTOR, reason=reason), **asked)
+        return _as(views.tokens.CreatedToken, tokens.create(service, calls.Call(actor=ACTOR, reason=reason), **asked))
 
 
-def rotate_token(flags: Mapping[str, object], token_id: str, body: Mapping[str, Any], reason: str) -> dict[str, Any]:
+def rotate_token(
+    flags: Mapping[str, object], token_id: str, body: "views.tokens.TokenRotation", reason: str
+) -> "views.tokens.CreatedToken":
     asked = _with_durations(body)
     with _service(flags) as service:
         from forenotice.service import calls, tokens
 
-        return tokens.rotate(service, calls.Call(actor=ACTOR, reason=reason), token_id, **asked)
+        found = tokens.rotate(service, calls.Call(actor=ACTOR, reason=reason), token_id, **asked)
+        return _as(views.tokens.CreatedToken, found)
 
 
-def _with_durations(body: Mapping[str, Any]) -> dict[str, Any]:
+def _with_durations(body: "views.base.Request") -> dict[str, Any]:
     reading = {"expires_in": lasting, "overlap": Span.read}
     try:
-        return {name: reading[name](value) if name in reading else value for name, value in body.items()}
+        return {
+            name: reading[name](value) if name in reading else value
+            for name, value in body.given().items()
+            if value is not None
+        }
     except ValueError as error:
         raise errors.RefusedError(str(error)) from None
 
 
-def list_tokens(flags: Mapping[str, object]) -> list[dict[str, Any]]:
+def list_tokens(flags: Mapping[str, object]) -> list["views.tokens.Token"]:
     with _service(flags) as service:
         from forenotice.service import tokens
 
-        return list(tokens.list_all(service)["items"])
+        return [_as(views.tokens.Token, each) for each in tokens.list_all(service)["items"]]
 
 
-def revoke_token(flags: Mapping[str, object], token_id: str, reason: str) -> dict[str, Any]:
+def revoke_token(flags: Mapping[str, object], token_id: str, reason: str) -> "views.tokens.Token":
     with _service(flags) as service:
         from forenotice.service import calls, tokens
 
-        return tokens.revoke(service, calls.Call(actor=ACTOR, reason=reason), token_id)
+        return _as(views.tokens.Token, tokens.revoke(service, calls.Call(actor=ACTOR, reason=reason), token_id))
 
 
-def restore_database(found: Settings, file: Path | None) -> dict[str, Any]:
+def restore_database(found: Settings, file: Path | None) -> Restored:
     """Replace the database by a backup, and start a new epoch; on PostgreSQL, after pg_restore, only the latter."""
     with server_packages():
         from forenotice import datadirectory
@@ -145,10 +174,10 @@ def restore_database(found: Settings, file: Path | None) -> dict[str, Any]:
         with opened(found, migrate=found.database_file is not None) as store:
             epoch = upkeep.begin_epoch(_on(store), calls.Call(actor=ACTOR))
             store.settle()
-    return {"file": None if file is None else str(file), "kept": None if kept is None else str(kept), "epoch": epoch}
+    return Restored(file=None if file is None else str(file), kept=None if kept is None else str(kept), epoch=epoch)
 
 
-def accept_clock(flags: Mapping[str, object], reason: str) -> dict[str, Any]:
+def accept_clock(flags: Mapping[str, object], reason: str) -> AcceptedClock:
     """On SQLite the lock shows whether a service runs; on PostgreSQL nothing does."""
     with server_packages():
         from forenotice import datadirectory
@@ -158,7 +187,7 @@ def accept_clock(flags: Mapping[str, object], reason: str) -> dict[str, Any]:
         if found.database_file is not None:
             stack.enter_context(datadirectory.held(found.directory, found.database_file))
         store = stack.enter_context(opened(found, migrate=False))
-        return clocks.accept(_on(store), calls.Call(actor=ACTOR, reason=reason))
+        return _as(AcceptedClock, clocks.accept(_on(store), calls.Call(actor=ACTOR, reason=reason)))
 
 
 # The commands
@@ -205,8 +234,8 @@ def backup(ctx: Database, file: str) -> None:
 def restore(ctx: Database, file: str | None) -> None:
     done = restore_database(ctx.settings, Path(file) if file else None)
     ctx.out.result(done, f"The database is restored{f' from {file}' if file else ''}.")
-    if done["kept"] and not ctx.out.json:
-        ctx.out.line(f"The previous database is kept as {done['kept']}.")
+    if done.kept and not ctx.out.json:
+        ctx.out.line(f"The previous database is kept as {done.kept}.")
 
 
 @command(None, "migrate", make=Database, rows=WHERE)
@@ -226,6 +255,6 @@ def accept(ctx: Operator, yes: bool) -> None:
     accepted = accept_clock(ctx.flags, ctx.reason)
     ctx.out.result(
         accepted,
-        f"Time continues from {accepted['now']}; the journal was at {accepted['journal']}. "
+        f"Time continues from {accepted.now}; the journal was at {accepted.journal}. "
         "Announced events keep the notice that they had left.",
     )

@@ -4,8 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
+from forenotice import views
 from forenotice.cli import commands
+from forenotice.cli.api import Named
 from forenotice.cli.commands import Operator, UsageError, argument, complain, operator, option
 from forenotice.core import errors, selectors
 
@@ -50,21 +53,27 @@ def _after(text: str, **named: bool) -> click.Option:
 )
 def add(ctx: Operator, name: str, url: str, after: int | None, **filters: Any) -> None:
     """Push journal entries to a receiver; prints the secret that signs the messages, only once."""
-    made = ctx.api.post("subscriptions", body={"name": name, "url": url, "after": after, **_body(**filters)})
+    made = ctx.api.post(
+        views.subscriptions.CreatedSubscription,
+        "subscriptions",
+        body=views.subscriptions.NewSubscription(name=name, url=url, after=after, **_given(**filters)),
+    )
     _warn_of_unknown(ctx, filters["groups"])
     if filters["secret_file"] is not None:
-        ctx.out.result(made, f"{name} gets matching entries from {made['position'] + 1} on.")
+        ctx.out.result(made, f"{name} gets matching entries from {made.position + 1} on.")
     else:
-        ctx.out.result(made, made["secret"] or "The secret was shown when this was first asked for.")
+        ctx.out.result(made, made.secret or "The secret was shown when this was first asked for.")
 
 
 @operator(app, "set", NAME, option("--url", "URL", "The receiver, https."), *FILTERS, changes=True)
 def set_(ctx: Operator, name: str, url: str | None, **filters: Any) -> None:
     """Change a subscription: what is given replaces what was."""
-    asked = _body(**filters) | ({"url": url} if url else {})
+    asked = _given(**filters) | ({"url": url} if url else {})
     if not asked:
         raise commands.nothing_to_change("subscription")
-    changed = ctx.api.patch("subscriptions", name, body=asked)
+    changed = ctx.api.patch(
+        views.subscriptions.Subscription, "subscriptions", name, body=views.subscriptions.SubscriptionChange(**asked)
+    )
     _warn_of_unknown(ctx, filters["groups"])
     _show(ctx, changed)
 
@@ -73,9 +82,9 @@ def set_(ctx: Operator, name: str, url: str | None, **filters: Any) -> None:
 def list_(ctx: Operator) -> None:
     """List the subscriptions."""
     ctx.out.list(
-        ctx.api.items("subscriptions"),
+        ctx.api.items(views.subscriptions.Subscription, "subscriptions"),
         ("subscription", "status", "pending", "position", "receiver", "why"),
-        lambda each: (each["name"], each["status"], each["pending"], each["position"], each["url"], each["why"]),
+        lambda each: (each.name, each.status, each.pending, each.position, each.url, each.why),
         none="There are no subscriptions; add one with `forenotice subscription add`.",
     )
 
@@ -83,19 +92,16 @@ def list_(ctx: Operator) -> None:
 @operator(app, "show", NAME)
 def show(ctx: Operator, name: str) -> None:
     """Show a subscription and its pending deliveries."""
-    found = ctx.api.get("subscriptions", name)
-    pending = list(ctx.api.items("subscriptions", name, "deliveries"))
+    found = ctx.api.get(views.subscriptions.Subscription, "subscriptions", name)
+    pending = list(ctx.api.items(views.subscriptions.Delivery, "subscriptions", name, "deliveries"))
     if ctx.out.json:
-        ctx.out.data({**found, "deliveries": pending})
+        ctx.out.data({**msgspec.structs.asdict(found), "deliveries": pending})
         return
     _show(ctx, found)
     if pending:
         ctx.out.table(
             ("entry", "of", "attempts", "next", "error"),
-            (
-                (each["position"], each["lane"], each["attempts"], ctx.out.moment(each["due_at"]), each["error"])
-                for each in pending
-            ),
+            ((each.position, each.lane, each.attempts, ctx.out.moment(each.due_at), each.error) for each in pending),
         )
 
 
@@ -103,32 +109,43 @@ def show(ctx: Operator, name: str) -> None:
 def remove(ctx: Operator, name: str, yes: bool) -> None:
     """Remove a subscription and its pending deliveries."""
     commands.confirm(f"Remove subscription {name} and its pending deliveries?", yes=yes)
-    removed = ctx.api.delete("subscriptions", name)
-    ctx.out.result(removed, f"Subscription {removed['removed']} is removed.")
+    removed = ctx.api.delete(views.base.Removed, "subscriptions", name)
+    ctx.out.result(removed, f"Subscription {removed.removed} is removed.")
 
 
 @operator(app, "resume", NAME, changes=True)
 def resume(ctx: Operator, name: str) -> None:
     """Resume a parked subscription where it stopped; one that backs off after failures tries at once."""
-    _show(ctx, ctx.api.post("subscriptions", name, "resume"))
+    _show(ctx, ctx.api.post(views.subscriptions.Subscription, "subscriptions", name, "resume"))
 
 
 @operator(app, "replay", NAME, _after("The last entry that is not sent again.", required=True), changes=True)
 def replay(ctx: Operator, name: str, after: int) -> None:
     """Send all entries after a position again, with the same ids."""
-    _show(ctx, ctx.api.post("subscriptions", name, "replay", body={"after": after}))
+    _show(
+        ctx,
+        ctx.api.post(
+            views.subscriptions.Subscription,
+            "subscriptions",
+            name,
+            "replay",
+            body=views.subscriptions.Replay(after=after),
+        ),
+    )
 
 
 @operator(app, "test", NAME, changes=True)
 def test(ctx: Operator, name: str) -> None:
     """Send the receiver one message now, and show its response."""
-    result = ctx.api.post("subscriptions", name, "test")
-    if not result["taken"] and not ctx.out.json:
-        raise errors.ConflictError(f"the receiver of {name} did not accept it: {result['error']}")
-    ctx.out.result(result, f"The receiver of {name} accepted it ({result['status']}).")
+    result = ctx.api.post(views.subscriptions.TestResult, "subscriptions", name, "test")
+    if not result.taken and not ctx.out.json:
+        raise errors.ConflictError(f"the receiver of {name} did not accept it: {result.error}")
+    ctx.out.result(result, f"The receiver of {name} accepted it ({result.status}).")
 
 
-def _body(*, types: tuple[str, ...], statuses: tuple[str, ...], groups: str | None, secret_file: Path | None) -> Any:
+def _given(
+    *, types: tuple[str, ...], statuses: tuple[str, ...], groups: str | None, secret_file: Path | None
+) -> dict[str, Any]:
     """What was given, as the API takes it."""
     secret = None if secret_file is None else _secret(secret_file)
     return commands.given(types=types, groups=groups, statuses=statuses, secret=secret)
@@ -138,7 +155,7 @@ def _warn_of_unknown(ctx: Operator, groups: str | None) -> None:
     """They may come later, or be misspelt."""
     for key in selectors.of_scopes(groups).wanted[:MOST_LOOKED_UP] if groups else ():
         noun, _, name = key.partition(":")
-        if not any(ctx.api.items(f"{noun}s", limit=1, name=name)):
+        if not any(ctx.api.items(Named, f"{noun}s", limit=1, name=name)):
             complain(f"there is no {noun} {name} yet: nothing of it is sent until there is one")
 
 
@@ -152,23 +169,23 @@ def _secret(path: Path) -> str:
         raise UsageError(f"the secret in {path} is not plain ASCII") from None
 
 
-def _show(ctx: Operator, subscription: dict[str, Any]) -> None:
+def _show(ctx: Operator, subscription: "views.subscriptions.Subscription") -> None:
     if ctx.out.json:
         ctx.out.data(subscription)
         return
     ctx.out.facts(
         {
-            "subscription": subscription["name"],
-            "id": subscription["id"],
-            "receiver": subscription["url"],
-            "types": subscription["types"],
-            "groups": subscription["groups"],
-            "statuses": subscription["statuses"],
-            "status": subscription["status"],
-            "why": subscription["why"],
-            "position": subscription["position"],
-            "pending": subscription["pending"],
-            "created": ctx.out.moment(subscription["created_at"]),
-            "by": subscription["by"],
+            "subscription": subscription.name,
+            "id": subscription.id,
+            "receiver": subscription.url,
+            "types": subscription.types,
+            "groups": subscription.groups,
+            "statuses": subscription.statuses,
+            "status": subscription.status,
+            "why": subscription.why,
+            "position": subscription.position,
+            "pending": subscription.pending,
+            "created": ctx.out.moment(subscription.created_at),
+            "by": subscription.by,
         }
     )

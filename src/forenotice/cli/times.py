@@ -32,9 +32,9 @@ def utc(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def told(text: str | None, now: datetime) -> str:
+def told(moment: datetime | None, now: datetime) -> str:
     """Relative and exact: `in 14 min 58 s (2026-01-01 12:00:00 UTC)`."""
-    return f"{relative(read(text), now)} ({utc(read(text))})" if text else ""
+    return f"{relative(moment, now)} ({utc(moment)})" if moment else ""
 
 
 def relative(moment: datetime, now: datetime) -> str:
@@ -54,18 +54,12 @@ def minutes(text: str) -> float:
     return asked
 
 
-def moment(text: str) -> str:
-    """A moment as one types it, for the API: ISO 8601, UTC where no zone is given."""
+def past(text: str, now: datetime) -> datetime:
+    """A moment as one types it, ISO 8601, in UTC where no zone is given; or how long ago it was: `90d`."""
+    if re.fullmatch(r"\d+(\.\d+)?\s*[a-z]+", text, re.ASCII):
+        return now - timedelta(minutes=minutes(text))
     try:
         found = datetime.fromisoformat(text)
-        moment = (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
         raise UsageError(f"{text!r} is not a time: give one such as 2026-01-31T12:00:00Z") from None
-    return moment.isoformat().replace("+00:00", "Z")
-
-
-def past(text: str, now: datetime) -> str:
-    """A moment as one types it, or how long ago it was: `90d`."""
-    if re.fullmatch(r"\d+(\.\d+)?\s*[a-z]+", text, re.ASCII):
-        return moment((now - timedelta(minutes=minutes(text))).isoformat())
-    return moment(text)

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from forenotice import views
 from forenotice.cli import commands, server
 from forenotice.cli.commands import Operator, UsageError, argument, operator, option, switch
 from forenotice.core.roles import Role
@@ -41,8 +42,12 @@ def create(ctx: Operator, name: str, role: str | None, scopes: str | None, offli
     """Create a token, and print it, only once."""
     if role is None and not offline:
         raise UsageError(f"say what it may do: --role {', '.join(Role)}")
-    body = {"name": name, "role": role or Role.ADMIN.value, "scopes": scopes, **commands.given(**asked)}
-    made = server.create_token(ctx.flags, body, ctx.reason) if offline else ctx.api.post("tokens", body=body)
+    body = views.tokens.NewToken(name=name, role=Role(role or Role.ADMIN), scopes=scopes, **commands.given(**asked))
+    made = (
+        server.create_token(ctx.flags, body, ctx.reason)
+        if offline
+        else ctx.api.post(views.tokens.CreatedToken, "tokens", body=body)
+    )
     _show_secret(ctx, made)
 
 
@@ -62,11 +67,17 @@ def create(ctx: Operator, name: str, role: str | None, scopes: str | None, offli
 )
 def rotate(ctx: Operator, wanted: str, offline: bool, **asked: Any) -> None:
     """Give a token a new secret, and print it, only once."""
-    body = commands.given(**asked)
+    body = views.tokens.TokenRotation(**commands.given(**asked))
     if offline:
         made = server.rotate_token(ctx.flags, _id(server.list_tokens(ctx.flags), wanted), body, ctx.reason)
     else:
-        made = ctx.api.post("tokens", _id(ctx.api.items("tokens"), wanted), "rotate", body=body)
+        made = ctx.api.post(
+            views.tokens.CreatedToken,
+            "tokens",
+            _id(ctx.api.items(views.tokens.Token, "tokens"), wanted),
+            "rotate",
+            body=body,
+        )
     _show_secret(ctx, made)
 
 
@@ -74,18 +85,18 @@ def rotate(ctx: Operator, wanted: str, offline: bool, **asked: Any) -> None:
 def list_(ctx: Operator, offline: bool) -> None:
     """List the tokens."""
     ctx.out.list(
-        server.list_tokens(ctx.flags) if offline else ctx.api.items("tokens"),
+        server.list_tokens(ctx.flags) if offline else ctx.api.items(views.tokens.Token, "tokens"),
         ("token", "name", "role", "scopes", "from", "created", "last used", "expires", "revoked"),
         lambda token: (
-            token["id"],
-            token["name"],
-            token["role"],
-            token["scopes"] or "all",
-            token["networks"] or "anywhere",
-            ctx.out.moment(token["created_at"]),
-            ctx.out.moment(token["last_used_at"]),
-            ctx.out.moment(token["expires_at"]) or "never",
-            ctx.out.moment(token["revoked_at"]),
+            token.id,
+            token.name,
+            token.role,
+            token.scopes or "all",
+            token.networks or "anywhere",
+            ctx.out.moment(token.created_at),
+            ctx.out.moment(token.last_used_at),
+            ctx.out.moment(token.expires_at) or "never",
+            ctx.out.moment(token.revoked_at),
         ),
         none="There are no tokens; create one with `forenotice token create NAME --offline`.",
     )
@@ -95,15 +106,19 @@ def list_(ctx: Operator, offline: bool) -> None:
 def revoke(ctx: Operator, token_id: str, offline: bool, yes: bool) -> None:
     """Revoke a token: it is refused from now on."""
     commands.confirm(f"Revoke token {token_id}?", yes=yes)
-    revoked = server.revoke_token(ctx.flags, token_id, ctx.reason) if offline else ctx.api.delete("tokens", token_id)
+    revoked = (
+        server.revoke_token(ctx.flags, token_id, ctx.reason)
+        if offline
+        else ctx.api.delete(views.tokens.Token, "tokens", token_id)
+    )
     ctx.out.result(revoked, f"Token {token_id} is revoked.")
 
 
-def _id(tokens: Iterable[dict[str, Any]], wanted: str) -> str:
+def _id(tokens: Iterable["views.tokens.Token"], wanted: str) -> str:
     """Of the token with this name or id; of several with one name, the last that is not revoked."""
-    found = {token["name"]: token["id"] for token in tokens if not token["revoked_at"]}
+    found = {token.name: token.id for token in tokens if not token.revoked_at}
     return str(found.get(wanted, wanted))
 
 
-def _show_secret(ctx: Operator, made: dict[str, Any]) -> None:
-    ctx.out.result(made, made["token"] or "The token was shown when this was first asked for.")
+def _show_secret(ctx: Operator, made: "views.tokens.CreatedToken") -> None:
+    ctx.out.result(made, made.token or "The token was shown when this was first asked for.")

@@ -5,7 +5,9 @@ from functools import partial
 from typing import Any
 
 import click
+import msgspec
 
+from forenotice import views
 from forenotice.cli import commands, groups, operations
 from forenotice.cli.commands import Operator, UsageError, operator, option, switch
 from forenotice.cli.output import warn
@@ -41,7 +43,9 @@ SPEC = (
 @operator(app, "add", commands.VM, _HOST(required=True), GROUP, *SPEC, changes=True)
 def add(ctx: Operator, vm: str, **spec: Any) -> None:
     """Add a VM."""
-    added = ctx.api.post("vms", body={"name": vm, **_body(**spec)})
+    added = ctx.api.post(
+        views.fleet.AddedVm, "vms", body=views.fleet.NewVm(name=vm, **_given(views.fleet.Facts, **spec))
+    )
     show(ctx, added)
     warn(added)
 
@@ -67,46 +71,51 @@ def set_(ctx: Operator, vm: str, no_group: bool, no_addresses: bool, no_tags: bo
         spec["tags"] and no_tags,
         spec["size"] is not None and no_size,
     )
-    body = _body(**spec)
+    asked = _given(views.fleet.FactsChange, **spec)
     if no_size:
-        body["size"] = None
+        asked["size"] = None
     if no_group:
-        body["group"] = None
+        asked["group"] = None
     if no_addresses:
-        body["addresses"] = []
+        asked["addresses"] = []
     if no_tags:
-        body.setdefault("facts", {})["tags"] = {}
-    if not body:
+        asked["facts"] = msgspec.structs.replace(asked.get("facts", views.fleet.FactsChange()), tags={})
+    if not asked:
         raise commands.nothing_to_change("vm")
-    show(ctx, ctx.api.patch("vms", vm, body=body))
+    show(ctx, ctx.api.patch(views.fleet.Vm, "vms", vm, body=views.fleet.VmChange(**asked)))
 
 
-def _body(facts: tuple[str, ...], tags: tuple[str, ...], **spec: object) -> dict[str, Any]:
+def _given(
+    kind: "type[views.fleet.Facts | views.fleet.FactsChange]",
+    facts: tuple[str, ...],
+    tags: tuple[str, ...],
+    **spec: object,
+) -> dict[str, Any]:
     """What was given, as the API takes it."""
-    described: dict[str, object] = {**commands.pairs("--fact", facts, "zone=1")}
+    described: dict[str, Any] = {**commands.pairs("--fact", facts, "zone=1")}
     for name in described:
         if name not in FACTS:
             raise UsageError(f"{name!r} is no fact of a VM: give one of {', '.join(FACTS)}")
     if tags:
         described["tags"] = commands.pairs("--tag", tags, "team=shop")
-    return commands.given(**spec, facts=described or None)
+    return commands.given(**spec, facts=kind(**described) if described else None)
 
 
 @operator(app, "list", commands.PATTERN, HOST, GROUP, SPOT)
 def list_(ctx: Operator, **filters: Any) -> None:
     """List the VMs."""
     ctx.out.list(
-        ctx.api.items("vms", **filters),
+        ctx.api.items(views.fleet.Vm, "vms", **filters),
         ("vm", "host", "group", "update domain", "fault domain", "spot", "listening", "addresses"),
         lambda vm: (
-            vm["name"],
-            vm["host"],
-            vm["group"],
-            vm["update_domain"],
-            vm["fault_domain"],
-            vm["spot"],
-            vm["listening"],
-            vm["addresses"],
+            vm.name,
+            vm.host,
+            vm.group,
+            vm.update_domain,
+            vm.fault_domain,
+            vm.spot,
+            vm.listening,
+            vm.addresses,
         ),
         none="There are no VMs; add one with `forenotice vm add`.",
     )
@@ -115,14 +124,14 @@ def list_(ctx: Operator, **filters: Any) -> None:
 @operator(app, "show", commands.VM)
 def show_(ctx: Operator, vm: str) -> None:
     """Show a VM."""
-    show(ctx, ctx.api.get("vms", vm))
+    show(ctx, ctx.api.get(views.fleet.Vm, "vms", vm))
 
 
 @operator(app, "remove", commands.VM, commands.YES, changes=True)
 def remove(ctx: Operator, vm: str, yes: bool) -> None:
     """Remove a VM from the records; `delete` deletes the VM itself."""
     commands.confirm(f"Remove VM {vm} from the records?", yes=yes)
-    ctx.out.result(ctx.api.delete("vms", vm), f"VM {vm} is removed from the records.")
+    ctx.out.result(ctx.api.delete(views.base.Removed, "vms", vm), f"VM {vm} is removed from the records.")
 
 
 @operator(app, "policy", commands.VM, *groups.POLICY_OF_VM, changes=True)
@@ -146,26 +155,29 @@ operations.verb(
 )
 
 
-def show(ctx: Operator, vm: dict[str, Any]) -> None:
+def show(ctx: Operator, vm: "views.fleet.Vm") -> None:
     if ctx.out.json:
         ctx.out.data(vm)
         return
     ctx.out.facts(
         {
-            "vm": vm["name"],
-            "vmId": vm["vm_id"],
-            "host": vm["host"],
-            "group": vm["group"],
-            "update domain": vm["update_domain"],
-            "fault domain": vm["fault_domain"],
-            "spot": vm["spot"],
-            "addresses": vm["addresses"],
-            "size": vm.get("size"),
-            "listening now": vm["listening"],
-            "last polled": ctx.out.moment(vm["last_heard"]),
-            "incarnation": vm["incarnation"],
-            "planned": operations.planned(ctx, vm["host"]),
-            **{TITLES.get(name, name.replace("_", " ")): value for name, value in vm["facts"].items()},
-            **(groups.policy_lines(vm["policy"]) if vm["policy"] else {}),
+            "vm": vm.name,
+            "vmId": vm.vm_id,
+            "host": vm.host,
+            "group": vm.group,
+            "update domain": vm.update_domain,
+            "fault domain": vm.fault_domain,
+            "spot": vm.spot,
+            "addresses": vm.addresses,
+            "size": vm.size,
+            "listening now": vm.listening,
+            "last polled": ctx.out.moment(vm.last_heard),
+            "incarnation": vm.incarnation,
+            "planned": operations.planned(ctx, vm.host),
+            **{
+                TITLES.get(name, name.replace("_", " ")): value
+                for name, value in msgspec.structs.asdict(vm.facts).items()
+            },
+            **(groups.policy_lines(vm.policy) if vm.policy else {}),
         }
     )

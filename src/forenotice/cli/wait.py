@@ -11,15 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from forenotice import views
 from forenotice.cli import times
 from forenotice.cli.commands import option, switch
 from forenotice.cli.output import Bar, progress
 from forenotice.clock import SystemClock
 from forenotice.core import errors
-from forenotice.core.operations import Kind, by_reason
+from forenotice.core.operations import by_reason
 
 if TYPE_CHECKING:
     from forenotice.cli.api import Api
+
+    View = views.maintenance.Operation | views.rollouts.ListedRollout
 
 EVERY = 1.0
 """Seconds between two rounds of requests."""
@@ -43,7 +46,7 @@ class UnfinishedError(errors.ForenoticeError):
 class State:
     """One operation or rollout as it is now."""
 
-    view: dict[str, Any]
+    view: "View"
     what: str
     """Such as `Reboot of web-0`."""
     status: str
@@ -60,7 +63,7 @@ class State:
 
 
 class Awaited:
-    def __init__(self, view: dict[str, Any], look: Callable[[], State]) -> None:
+    def __init__(self, view: "View", look: Callable[[], State]) -> None:
         """`view` is its state when it was asked for."""
         self.view = view
         self.state: State | None = None
@@ -149,17 +152,17 @@ def _still(state: State | None, count: int) -> str:
     return f"the time of --wait-limit is over, but the maintenance continues{what}"
 
 
-def operation(api: "Api", view: dict[str, Any]) -> Awaited:
+def operation(api: "Api", view: "views.maintenance.Operation") -> Awaited:
     def look() -> State:
-        found = api.get("operations", view["id"])
-        of_host = Kind(found["kind"]).traits.of_host
-        over = bool(found["ended_at"])
-        good = not over or found["status"] == "Completed"
-        why, gist = ("" if good else _why_ended(api, found), None) if over else reason(api, "operations", found["id"])
+        found = api.get(views.maintenance.Operation, "operations", view.id)
+        of_host = found.kind.traits.of_host
+        over = found.ended_at is not None
+        good = not over or found.status == "Completed"
+        why, gist = ("" if good else _why_ended(api, found), None) if over else reason(api, "operations", found.id)
         return State(
             view=found,
-            what=f"{found['kind'].capitalize()} of {found['host'] if of_host else ', '.join(view['vms'])}",
-            status=found["status"],
+            what=f"{found.kind.capitalize()} of {found.host if of_host else ', '.join(view.vms)}",
+            status=found.status,
             why=why,
             gist=gist,
             over=over,
@@ -171,8 +174,8 @@ def operation(api: "Api", view: dict[str, Any]) -> Awaited:
 
 def reason(api: "Api", *path: str) -> tuple[str, object]:
     """Why something waits, and the gist of that."""
-    explanation = api.get(*path, "explanation")
-    return str(explanation["sentence"]), _gist(explanation["waiting_for"]) or None
+    explanation = api.get(views.maintenance.Explanation, *path, "explanation")
+    return str(explanation.sentence), _gist(explanation.waiting_for) or None
 
 
 def _gist(facts: Any) -> Any:
@@ -186,11 +189,18 @@ def _gist(facts: Any) -> Any:
     return facts
 
 
-def _why_ended(api: "Api", operation: dict[str, Any]) -> str:
-    if operation["failures"]:
-        return "; ".join(outcomes(operation["failures"]))
-    page = api.get("history", operation=operation["id"], action="operation.", newest_first=True, limit=1)
-    return next((f"by {entry['by']}" for entry in page["items"] if entry["by"]), "")
+def _why_ended(api: "Api", operation: "views.maintenance.Operation") -> str:
+    if operation.failures:
+        return "; ".join(outcomes(operation.failures))
+    page = api.get(
+        views.base.Page[views.history.Entry],
+        "history",
+        operation=operation.id,
+        action="operation.",
+        newest_first=True,
+        limit=1,
+    )
+    return next((f"by {entry.by}" for entry in page.items if entry.by), "")
 
 
 def outcomes(results: Mapping[str, str]) -> list[str]:

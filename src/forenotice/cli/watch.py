@@ -1,6 +1,5 @@
 """`forenotice watch`: live events, rollouts and the latest history, on a terminal, as it happens."""
 
-import json
 import queue
 import signal
 import sys
@@ -11,12 +10,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from http import HTTPStatus
-from typing import Any
+from typing import Union
 
+import msgspec
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from forenotice import views
 from forenotice.cli import times
 from forenotice.cli.api import Api, RefusalError
 from forenotice.cli.commands import Operator, operator, plain, switch
@@ -36,7 +37,8 @@ EXPLAINED = 5
 """Events, and rollouts, whose reason is asked for at one look."""
 REASON_LASTS = 10.0
 
-Reason = tuple[dict[str, Any], float, dict[str, Any]]
+Waiting = Union["views.maintenance.Event", "views.rollouts.ListedRollout"]
+Reason = tuple[Waiting, float, "views.maintenance.Explanation"]
 """Of what, when it was asked for, and the explanation."""
 NARROW = 90
 """Columns below which the reason of an event has a line of its own."""
@@ -59,12 +61,12 @@ STYLE = {**STYLES, "Running": "bold magenta", "Paused": "yellow", "Canceling": "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    events: tuple[dict[str, Any], ...] = ()
+    events: tuple["views.maintenance.Event", ...] = ()
     more_events: bool = False
-    rollouts: tuple[dict[str, Any], ...] = ()
-    entries: tuple[dict[str, Any], ...] = ()
+    rollouts: tuple["views.rollouts.ListedRollout", ...] = ()
+    entries: tuple["views.history.Entry", ...] = ()
     """The newest last."""
-    reasons: dict[str, dict[str, Any]] = field(default_factory=dict)
+    reasons: dict[str, "views.maintenance.Explanation"] = field(default_factory=dict)
     """Why events and rollouts wait, by id: `sentence` and `until`."""
     lost_since: datetime | None = None
     trouble: str = ""
@@ -72,12 +74,12 @@ class Snapshot:
     known: bool = False
     """False until it has answered once."""
 
-    def why(self, thing: dict[str, Any]) -> str:
-        return str(self.reasons[thing["id"]]["sentence"]) if thing["id"] in self.reasons else ""
+    def why(self, thing: Waiting) -> str:
+        return self.reasons[thing.id].sentence if thing.id in self.reasons else ""
 
-    def until(self, thing: dict[str, Any]) -> str | None:
+    def until(self, thing: Waiting) -> datetime | None:
         """When its wait is over at the latest, where that is known."""
-        return self.reasons[thing["id"]]["until"] if thing["id"] in self.reasons else None
+        return self.reasons[thing.id].until if thing.id in self.reasons else None
 
 
 class Poller:
@@ -101,16 +103,18 @@ class Poller:
         return self.snapshot
 
     def _poll(self) -> Snapshot:
-        newest = self._api.get("history", newest_first=True, limit=MOST_ENTRIES)["items"]
+        newest = self._api.get(
+            views.base.Page[views.history.Entry], "history", newest_first=True, limit=MOST_ENTRIES
+        ).items
         entries = tuple(reversed(newest))
         now = time.monotonic()
         if entries == self.snapshot.entries and now - self._asked_at < IN_ANY_CASE:
             found = replace(self.snapshot, lost_since=None, trouble="")
         else:
-            page = self._api.get("events", live=True, limit=MOST_EVENTS)
+            page = self._api.get(views.base.Page[views.maintenance.Event], "events", live=True, limit=MOST_EVENTS)
             found = Snapshot(
-                events=tuple(sorted(page["items"], key=_turn)),
-                more_events=page["next"] is not None,
+                events=tuple(sorted(page.items, key=_turn)),
+                more_events=page.next is not None,
                 rollouts=tuple(self._rollouts()),
                 entries=entries,
                 known=True,
@@ -120,34 +124,40 @@ class Poller:
         self._reasons = kept
         return replace(found, reasons={key: explanation for key, (_, _, explanation) in kept.items()})
 
-    def _rollouts(self) -> Iterator[dict[str, Any]]:
+    def _rollouts(self) -> Iterator["views.rollouts.ListedRollout"]:
         if not self._has_rollouts:
             return
         try:
-            yield from self._api.get("rollouts", live=True, limit=MOST_EVENTS)["items"]
+            yield from self._api.get(
+                views.base.Page[views.rollouts.ListedRollout], "rollouts", live=True, limit=MOST_EVENTS
+            ).items
         except RefusalError as error:
             if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN):
                 raise
             self._has_rollouts = False
 
-    def _explained(self, noun: str, things: tuple[dict[str, Any], ...], now: float) -> dict[str, Reason]:
-        kept = {thing["id"]: self._reasons.get(thing["id"]) for thing in things}
-        due = [thing for thing in things if _is_stale(kept[thing["id"]], thing, now)]
+    def _explained(self, noun: str, things: Sequence[Waiting], now: float) -> dict[str, Reason]:
+        kept = {thing.id: self._reasons.get(thing.id) for thing in things}
+        due = [thing for thing in things if _is_stale(kept[thing.id], thing, now)]
         for thing in due[:EXPLAINED]:
             try:
-                kept[thing["id"]] = (thing, now, self._api.get(noun, thing["id"], "explanation"))
+                kept[thing.id] = (
+                    thing,
+                    now,
+                    self._api.get(views.maintenance.Explanation, noun, thing.id, "explanation"),
+                )
             except RefusalError:
                 # It is gone since.
                 continue
         return {key: reason for key, reason in kept.items() if reason is not None}
 
 
-def _turn(event: dict[str, Any]) -> tuple[object, ...]:
+def _turn(event: "views.maintenance.Event") -> tuple[object, ...]:
     """What has started first, then by NotBefore."""
-    return event["status"] != "Started", event["not_before"], natural_key(event["resources"][0]), event["id"]
+    return event.status != "Started", event.not_before, natural_key(event.resources[0]), event.id
 
 
-def _is_stale(kept: Reason | None, thing: dict[str, Any], now: float) -> bool:
+def _is_stale(kept: Reason | None, thing: Waiting, now: float) -> bool:
     return kept is None or kept[0] != thing or now - kept[1] > REASON_LASTS
 
 
@@ -205,8 +215,8 @@ def _events(snapshot: Snapshot, now: datetime, width: int, room: int | None) -> 
     longest = min(LONGEST_WHO, max(len(_who(event)) for event in shown))
     yield Text(f"{'status':<10} {'not before':>12}  {'type':<9}  who", style="bold")
     for event in shown:
-        line = Text.assemble((f"{event['status']:<10} ", STYLE.get(event["status"], "")), _countdown(event, now))
-        line.append(f"  {event['type']:<9}  {_who(event):<{longest if wide else 0}}")
+        line = Text.assemble((f"{event.status:<10} ", STYLE.get(event.status, "")), _countdown(event, now))
+        line.append(f"  {event.type:<9}  {_who(event):<{longest if wide else 0}}")
         why = Text(plain(snapshot.why(event) or _guess(event)), style="dim")
         yield line.append("  ").append_text(why) if wide and why else line
         if why and not wide:
@@ -217,24 +227,24 @@ def _events(snapshot: Snapshot, now: datetime, width: int, room: int | None) -> 
         )
 
 
-def _countdown(event: dict[str, Any], now: datetime) -> Text:
-    left = times.read(event["not_before"]) - now
-    if event["status"] != "Scheduled":
+def _countdown(event: "views.maintenance.Event", now: datetime) -> Text:
+    left = event.not_before - now
+    if event.status != "Scheduled":
         return Text(" " * 12)
     said = "due" if left <= timedelta(0) else times.span(left)
     return Text(f"{said:>12}", style="bold red" if left < SOON else "")
 
 
-def _who(event: dict[str, Any]) -> str:
-    names = plain(", ".join(event["resources"]))
-    return f"{event['group']}: {names}" if event["group"] else names
+def _who(event: "views.maintenance.Event") -> str:
+    names = plain(", ".join(event.resources))
+    return f"{event.group}: {names}" if event.group else names
 
 
-def _guess(event: dict[str, Any]) -> str:
+def _guess(event: "views.maintenance.Event") -> str:
     """Until its reason is known."""
-    if event["status"] != "Scheduled":
+    if event.status != "Scheduled":
         return ""
-    return "approved" if event["approved_at"] else "not approved yet"
+    return "approved" if event.approved_at else "not approved yet"
 
 
 def _rollouts(snapshot: Snapshot, now: datetime, width: int, room: int | None) -> Iterator[Text]:
@@ -242,22 +252,22 @@ def _rollouts(snapshot: Snapshot, now: datetime, width: int, room: int | None) -
     shown = snapshot.rollouts if room is None else snapshot.rollouts[: max(1, (room - 1) // 2)]
     for rollout in shown:
         yield _rollout(rollout, BAR if width >= NARROW else BAR // 2)
-        if why := rollout["why"] or snapshot.why(rollout):
+        if why := rollout.why or snapshot.why(rollout):
             yield Text.assemble(f"  {_left(snapshot.until(rollout), now)}", (plain(why), "dim"))
     if hidden := len(snapshot.rollouts) - len(shown):
         yield Text(f"and {hidden} others: forenotice rollout list", style="dim")
 
 
-def _rollout(rollout: dict[str, Any], bar: int) -> Text:
-    line = Text.assemble((f"rollout {rollout['kind']} {_cut(plain(rollout['hosts']))}  ", "bold"))
-    line.append(rollout["status"], style=STYLE.get(rollout["status"], ""))
+def _rollout(rollout: "views.rollouts.ListedRollout", bar: int) -> Text:
+    line = Text.assemble((f"rollout {rollout.kind} {_cut(plain(rollout.hosts))}  ", "bold"))
+    line.append(rollout.status, style=STYLE.get(rollout.status, ""))
     done, total = _done(rollout)
-    line.append(f"  wave {rollout['wave']} of {rollout['waves']}  {_bar(done, total, bar)} {done}/{total} hosts")
-    return line.append(f"  {rollout['id']}", style="dim")
+    line.append(f"  wave {rollout.wave} of {rollout.waves}  {_bar(done, total, bar)} {done}/{total} hosts")
+    return line.append(f"  {rollout.id}", style="dim")
 
 
-def _left(until: str | None, now: datetime) -> str:
-    left = timedelta(0) if until is None else times.read(until) - now
+def _left(until: datetime | None, now: datetime) -> str:
+    left = timedelta(0) if until is None else until - now
     return f"{times.span(left)} left: " if left > timedelta(0) else ""
 
 
@@ -265,10 +275,13 @@ def _cut(text: str) -> str:
     return text if len(text) <= LONGEST_WHO else f"{text[: LONGEST_WHO - 1]}…"
 
 
-def _done(rollout: dict[str, Any]) -> tuple[int, int]:
+def _done(rollout: "views.rollouts.ListedRollout") -> tuple[int, int]:
     """How many of its hosts are behind it, of how many."""
-    counts = rollout["progress"]
-    return counts["done"] + counts["failed"] + counts["skipped"], sum(counts.values())
+    counts = rollout.progress
+    return (
+        counts.done + counts.failed + counts.skipped,
+        counts.waiting + counts.under_way + counts.done + counts.failed + counts.skipped,
+    )
 
 
 def _bar(done: int, total: int, width: int) -> str:
@@ -276,15 +289,13 @@ def _bar(done: int, total: int, width: int) -> str:
     return "━" * full + "─" * (width - full)
 
 
-def _history(entries: Sequence[dict[str, Any]]) -> Iterator[Text]:
+def _history(entries: Sequence["views.history.Entry"]) -> Iterator[Text]:
     yield Text("")
     for entry in entries:
-        of_rollout = entry["action"].startswith("rollout.")
-        about = [str(entry[noun]) for noun in (ROLLOUT_NOUNS if of_rollout else NOUNS) if entry[noun]]
-        by = f" by {entry['by']}" if entry["by"] else ""
-        said = (
-            f"{times.read(entry['at']):%H:%M:%S}  {entry['action']}{by}  {' '.join(about if of_rollout else about[:1])}"
-        )
+        of_rollout = entry.action.startswith("rollout.")
+        about = [str(getattr(entry, noun)) for noun in (ROLLOUT_NOUNS if of_rollout else NOUNS) if getattr(entry, noun)]
+        by = f" by {entry.by}" if entry.by else ""
+        said = f"{entry.at:%H:%M:%S}  {entry.action}{by}  {' '.join(about if of_rollout else about[:1])}"
         yield Text(plain(said.rstrip()), style="dim")
 
 
@@ -363,7 +374,7 @@ def _print_changes(updates: "queue.SimpleQueue[Update]") -> None:
         snapshot = _next(updates, EVERY)
         if snapshot is None:
             continue
-        line = json.dumps(_plain(snapshot), ensure_ascii=False)
+        line = msgspec.json.encode(_plain(snapshot)).decode()
         if line != last:
             sys.stdout.write(line + "\n")
             sys.stdout.flush()
@@ -382,12 +393,19 @@ def _next(updates: "queue.SimpleQueue[Update]", seconds: float) -> Snapshot | No
 
 def _plain(snapshot: Snapshot) -> dict[str, object]:
     return {
-        "events": [{**event, "why": snapshot.why(event), "until": snapshot.until(event)} for event in snapshot.events],
+        "events": [
+            {**msgspec.structs.asdict(event), "why": snapshot.why(event), "until": snapshot.until(event)}
+            for event in snapshot.events
+        ],
         "rollouts": [
-            {**rollout, "why": rollout["why"] or snapshot.why(rollout), "until": snapshot.until(rollout)}
+            {
+                **msgspec.structs.asdict(rollout),
+                "why": rollout.why or snapshot.why(rollout),
+                "until": snapshot.until(rollout),
+            }
             for rollout in snapshot.rollouts
         ],
         "history": list(snapshot.entries),
-        "lost_since": None if snapshot.lost_since is None else snapshot.lost_since.isoformat().replace("+00:00", "Z"),
+        "lost_since": snapshot.lost_since,
         "trouble": snapshot.trouble,
     }

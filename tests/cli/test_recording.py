@@ -77,7 +77,7 @@ WRONG = [
     (("http://127.0.0.1", "--for", "long"), 2, "--for: 'long' is not a duration"),
     (("http://127.0.0.1", "--every", "1ms"), 2, "--every: '1ms' is too short: give at least 10ms"),
     (("http://192.0.2.1",), 2, "switches Scheduled Events on for this VM for a day"),
-    (("http://127.0.0.1",), 1, "exists: name another file, or give --append to go on with it"),
+    (("http://127.0.0.1",), 1, "exists: name another file, or give --append to continue it"),
 ]
 
 
@@ -129,8 +129,8 @@ def test_a_recording_is_served_until_a_signal(recording: Path, emulator: Emulato
         assert requests.post(ready["url"], json=approval, headers={"Metadata": "true"}, timeout=60).status_code == 200
         assert started.stdout is not None
         happenings = [json.loads(started.stdout.readline()) for _ in range(2)]
-        assert [happening["action"] for happening in happenings] == ["replay.said", "replay.approved"]
-        assert happenings[0]["said"] == "incarnation 2: Reboot of web-0 Scheduled"
+        assert [happening["action"] for happening in happenings] == ["replay.shown", "replay.approved"]
+        assert happenings[0]["message"] == "incarnation 2: Reboot of web-0 Scheduled"
         assert happenings[1]["event_ids"] == [event.id]
         started.send_signal(signal.SIGTERM)
         _, err = started.communicate(timeout=60)

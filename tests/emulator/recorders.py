@@ -28,7 +28,7 @@ class Working:
     ) -> None:
         self.told: list[Observation] = []
         self.recorder = Recorder(
-            discovery.parse(url, "test"), api_version, every=0.01, tell=self.told.append, pace=pace
+            discovery.parse(url, "test"), api_version, every=0.01, report=self.told.append, pace=pace
         )
         self._writer = Writer(file, self.recorder.start, append=append)
         self._thread = threading.Thread(target=self._run)

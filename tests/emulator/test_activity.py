@@ -26,10 +26,10 @@ def test_each_thing_is_told_once_with_what_did_not_go_as_written(emulator: Emula
     emulator.approve(emulator.simulation.live[0].id, "operator")
     told = teller.wait()
     assert [each.action for each in told] == ["event.approved", "event.started"]
-    assert told[0].said.endswith(" is approved by operator")
+    assert told[0].message.endswith(" is approved by operator")
     emulator.advance(timedelta(minutes=8))
     (late,) = teller.wait()
-    assert (late.action, "it is too late to cancel it" in late.said) == ("scenario.differs", True)
+    assert (late.action, "it is too late to cancel it" in late.message) == ("scenario.differs", True)
     emulator.advance(timedelta(minutes=30))
     assert [each.action for each in teller.wait()] == ["event.completed", "scenario.ended"]
     assert teller.wait() == []
@@ -41,9 +41,9 @@ def test_a_clock_that_stands_and_goes_on() -> None:
     teller = ActivityLog(emulator)
     teller.wait()
     emulator.pause()
-    assert [(each.action, each.said) for each in teller.wait()] == [("clock.paused", "the clock stands still")]
+    assert [(each.action, each.message) for each in teller.wait()] == [("clock.paused", "the clock stands still")]
     emulator.resume()
-    assert [(each.action, each.said) for each in teller.wait()] == [("clock.resumed", "the clock goes on")]
+    assert [(each.action, each.message) for each in teller.wait()] == [("clock.resumed", "the clock goes on")]
     emulator.stop()
 
 
@@ -51,8 +51,8 @@ def test_silence_that_is_broken_and_faults_that_come_and_go(emulator: Emulator) 
     teller = ActivityLog(emulator)
     emulator.switch_on("stale-document")
     emulator.switch_on("latency", lasts=timedelta(minutes=1))
-    assert [each.said for each in teller.wait()] == ["latency is switched on", "stale-document is switched on"]
+    assert [each.message for each in teller.wait()] == ["latency is switched on", "stale-document is switched on"]
     emulator.advance(timedelta(minutes=2))
-    assert [each.said for each in teller.wait()] == ["latency is over", "stale-document is over"]
+    assert [each.message for each in teller.wait()] == ["latency is over", "stale-document is over"]
     emulator.reset()
     assert [each.action for each in teller.wait()] == ["emulator.reset"]

@@ -65,7 +65,7 @@ class Play:
 
     @property
     def noted(self) -> list[str]:
-        return [note.said for note in self.player.deviations]
+        return [note.message for note in self.player.deviations]
 
     def announcements(self) -> Iterator[timedelta]:
         return (entry.at - START for entry in self.simulation.entries if entry.action == "event.scheduled")
@@ -144,7 +144,7 @@ def test_what_comes_too_late_is_left_out_and_noted() -> None:
     assert event.status is Status.STARTED
     (note,) = play.player.deviations
     assert (note.at, note.step.path) == (START + 8 * MINUTE, ("step", 2))
-    assert note.said == "'update' is Started by then: it is too late to cancel it"
+    assert note.message == "'update' is Started by then: it is too late to cancel it"
     assert [name for name, _ in play.faults.done] == ["reset"]
 
 
@@ -193,7 +193,7 @@ def test_a_step_whose_time_has_passed_comes_at_once() -> None:
     play = Play('[[step]]\nwait = "3m"\n[[step]]\nat = "1m"\nfault = "reset"\n[[step]]\nwait = "1m"\n')
     play.to(START + 3 * MINUTE)
     assert play.faults.done == [("reset", {"now": START + 3 * MINUTE})]
-    assert play.noted == ["its turn came 0:02:00 later than it says"]
+    assert play.noted == ["it came 0:02:00 later than it says"]
     assert play.player.due == START + 4 * MINUTE
 
 

@@ -17,7 +17,7 @@ from forenotice.client.pace import USUAL
 from forenotice.core.operations import Kind
 from forenotice.emulator import faults, recordings
 from forenotice.emulator.emulator import Emulator
-from forenotice.emulator.recordings import Answer, Failure, Observation
+from forenotice.emulator.recordings import Failure, Observation, Response
 from forenotice.emulator.replay import SILENT
 from forenotice.emulator.simulation import Announcement
 
@@ -70,7 +70,7 @@ def test_a_life_is_recorded_change_by_change(emulator: Emulator, tmp_path: Path)
 
 
 def look(heard: Observation) -> object:
-    return heard.status if isinstance(heard, Answer) else heard.error
+    return heard.status if isinstance(heard, Response) else heard.error
 
 
 def test_errors_are_kept_once_for_each_change(emulator: Emulator, tmp_path: Path) -> None:
@@ -90,11 +90,11 @@ def test_errors_are_kept_once_for_each_change(emulator: Emulator, tmp_path: Path
         # The same document as before, whose tag is known: that all is well again is heard nevertheless.
         emulator.switch_off()
         working.heard(9)
-    kept = recordings.read(file).heard
+    kept = recordings.read(file).observations
     reset = "connection reset by peer"
     assert list(map(look, kept)) == [200, 503, 200, reset, 500, "timed out", 200, reset, 200]
     assert kept[1].took < 1
-    documents = [heard.document is not None for heard in kept if isinstance(heard, Answer)]
+    documents = [heard.document is not None for heard in kept if isinstance(heard, Response)]
     assert documents == [True, False, False, False, True, True]
     assert (working.recorder.tally.changes, working.recorder.tally.failures) == (9, 6)
 
@@ -120,8 +120,8 @@ def test_whatever_a_stranger_says_is_kept_byte_by_byte(tmp_path: Path) -> None:
     tags = [tag for asked in server.asked for tag in asked_header(asked, "If-None-Match")]
     # Only a document can be unchanged.
     assert tags == ["x"]
-    kept = recordings.read(tmp_path / "odd").heard
-    assert [(heard.status, heard.content) for heard in kept if isinstance(heard, Answer)] == [
+    kept = recordings.read(tmp_path / "odd").observations
+    assert [(heard.status, heard.content) for heard in kept if isinstance(heard, Response)] == [
         (200, b"\xff\xfe"),
         (200, b'{"DocumentIncarnation":"7","Events":[]}'),
         (404, b"<p>none</p>"),

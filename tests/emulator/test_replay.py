@@ -21,7 +21,7 @@ from forenotice.core.operations import Kind, Source
 from forenotice.core.timing import Timing
 from forenotice.emulator import recordings
 from forenotice.emulator.emulator import Emulator
-from forenotice.emulator.recordings import Answer, Failure, Observation, Recording
+from forenotice.emulator.recordings import Failure, Observation, Recording, Response
 from forenotice.emulator.replay import Replay, Script, Step
 from forenotice.emulator.simulation import Announcement
 from forenotice.settings import Address
@@ -51,14 +51,14 @@ def event(status: str = "Scheduled", not_before: str = dates.http(LATER), **more
     }
 
 
-def said(at: float, text: str = "", status: int = 200, date: str = "") -> Answer:
-    return Answer(at=at, took=0.01, status=status, body=text, date=date)
+def said(at: float, text: str = "", status: int = 200, date: str = "") -> Response:
+    return Response(at=at, took=0.01, status=status, body=text, date=date)
 
 
 def made(*heard: Observation, length: float = 0, api_version: str = NEWEST, start: datetime = NOON) -> Recording:
     return Recording(
         start=msgspec.structs.replace(START, api_version=api_version, at=start),
-        heard=heard,
+        observations=heard,
         length=max(length, heard[-1].at),
         torn=False,
     )
@@ -233,7 +233,7 @@ def test_what_no_version_knows_is_left_out() -> None:
     [step] = script.round(NOON).steps
     assert step.document is not None
     assert len(step.document.events) == 1
-    assert script.unknown == ("Nap",)
+    assert script.unknown_types == ("Nap",)
 
 
 # What is played
@@ -255,12 +255,12 @@ def test_a_client_sees_what_another_saw(tmp_path: Path) -> None:
         emulator.stop()
     found = recordings.read(tmp_path / "file")
     assert Script(found, Timing()).first_vm == "web-3"
-    spread = [msgspec.structs.replace(heard, at=number * 18.0) for number, heard in enumerate(found.heard)]
+    spread = [msgspec.structs.replace(heard, at=number * 18.0) for number, heard in enumerate(found.observations)]
     again = made(*spread, start=found.start.at)
     with replaying(again, speed=60) as url, Client(url, pace=QUICK) as client:
         assert client.me == "web-3"
         seen = changes(client, len(spread))
-    originals = [heard.document for heard in spread if isinstance(heard, Answer)]
+    originals = [heard.document for heard in spread if isinstance(heard, Response)]
     for original, news in zip(originals, seen, strict=True):
         assert original is not None
         assert news.document is not None
@@ -297,7 +297,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("heard", "status", "text", "approved"), WRONG)
-def test_errors_come_back_as_they_were(heard: Answer, status: int, text: str, approved: int) -> None:
+def test_errors_come_back_as_they_were(heard: Response, status: int, text: str, approved: int) -> None:
     """To an approval only what is an error for certain."""
     with replaying(made(heard)) as url:
         found = get(url)

@@ -107,13 +107,13 @@ def test_an_idle_emulator_is_driven_and_tells_what_happens(tmp_path: Path) -> No
         emulator.post(f"/events/{event['id']}/cancel")
         told = lines(process.stdout)
         next(told)
-        said = [each["said"] for each in up_to(told, "event.canceled")]
+        said = [each["message"] for each in up_to(told, "event.canceled")]
         assert said[0].startswith("Terminate of web-0 is announced, not before ")
         assert "GET of db met error-500, answered 500" in said
         assert said[-1] == "Terminate of web-0 is cancelled and gone"
         assert emulator.post("/play", scenario="rolling-update")["as"] == "web-0"
         (*_, last) = up_to(told, "scenario.waits")
-        assert last["said"] == "the scenario waits for Freeze of web-0 to be gone"
+        assert last["message"] == "the scenario waits for Freeze of web-0 to be gone"
         emulator.post("/reset")
         (*_, last) = up_to(told, "emulator.reset")
         end(process, signal.SIGINT)
@@ -128,7 +128,7 @@ def test_people_are_told_where_who_what_and_how(tmp_path: Path) -> None:
         process.terminate()
         _, err = process.communicate(timeout=DEADLINE)
     assert (process.returncode, err) == (0, "")
-    assert "You are web-1; beside you there is web-0." in read
+    assert "You are web-1; the other VMs are web-0." in read
     assert "2 times as fast" in read
     assert "├" in read
     assert "curl -H Metadata:true 'http://127.0.0.1:" in read
@@ -193,7 +193,7 @@ REFUSED = [
     (("rolling-update", "--resources", "a"), 2, "give 3 names, not 1"),
     (("--resources", "a b"), 2, "--resources: 'a b' is not a VM name"),
     (("--port", "70000"), 2, "--port: '70000' is not a port"),
-    (("--port", "0", "--metadata", "127.0.0.1:1"), 2, "--port and --metadata both say"),
+    (("--port", "0", "--metadata", "127.0.0.1:1"), 2, "--port and --metadata both set"),
     (("--seed", "x"), 2, "--seed: 'x' is not a seed"),
     (("--speed", "0"), 2, "--speed: '0' is not a speed"),
     (("--show", "rebot"), 2, "there is no scenario 'rebot'"),
@@ -266,7 +266,7 @@ from forenotice.emulator import command, run
 from forenotice.emulator.scenarios import catalogue
 catalogue.load_any("reboot")
 heavy = {"click", "rich", "fastapi", "pydantic", "starlette", "uvicorn", "structlog", "sqlalchemy", "urllib.request",
-         "http.client", "email", "difflib", "forenotice.emulator.scenarios.drawing", "forenotice.store"}
+         "http.client", "email", "difflib", "forenotice.store"}
 print(sorted(heavy & set(sys.modules)))
 """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=DEADLINE)

@@ -5,7 +5,7 @@ import re
 import sys
 import threading
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -68,11 +68,11 @@ def record(
     commands.confirm_first_request(candidate.host, yes=yes)
     watched = not out.json and sys.stdout.isatty()
 
-    def tell(observation: Observation) -> None:
+    def report(observation: Observation) -> None:
         if watched:
-            out.line(_told(observation.at), recordings.described(observation))
+            out.line(_told(observation.at), recordings.describe(observation))
 
-    recorder = Recorder(candidate, api_version, every=often.total_seconds(), lasts=lasts, tell=tell)
+    recorder = Recorder(candidate, api_version, every=often.total_seconds(), lasts=lasts, report=report)
     with Writer(file, recorder.start, append=append) as writer, foreground.interrupting(recorder.stop):
         if watched:
             out.line(f"Recording {candidate.url} to {file}; Ctrl-C ends it.")
@@ -117,10 +117,10 @@ def replay(found: EmulatorSettings, file: Path, loop: bool, as_json: bool) -> No
     with server.server_packages():
         from forenotice.emulator.replay import Replay
     happenings: SimpleQueue[LogLine] = SimpleQueue()
-    replaying = Replay(recording, speed=found.speed, as_vm=found.as_vm, loop=loop, tell=happenings.put)
+    replaying = Replay(recording, speed=found.speed, as_vm=found.as_vm, loop=loop, report=happenings.put)
     if recording.torn:
         sys.stderr.write(f"The last line of {file} was cut off: it is left out.\n")
-    for kind in replaying.script.unknown:
+    for kind in replaying.script.unknown_types:
         sys.stderr.write(f"Events of type {plain(kind)} are left out: no api-version has them.\n")
     stopping = threading.Event()
     with ExitStack() as stack:
@@ -132,7 +132,10 @@ def replay(found: EmulatorSettings, file: Path, loop: bool, as_json: bool) -> No
             ready_file.write(ready)
         as_json = as_json or ready_file is not None
         first = foreground.line(ready) if as_json else _introduction(file, replaying.as_vm, found.speed, ready)
-        threading.Thread(target=_tell, args=(first, happenings, as_json), daemon=True).start()
+        lines = iter(happenings.get, None)
+        threading.Thread(
+            target=foreground.report, args=(first, lines), kwargs={"as_json": as_json}, daemon=True
+        ).start()
         foreground.sleep(until=stopping)
 
 
@@ -147,14 +150,6 @@ In another terminal, look as a guest does, or start your handler with FORENOTICE
 
 Ctrl-C ends it. What happens (times are UTC):
 """
-
-
-def _tell(first: str, happenings: SimpleQueue[LogLine], as_json: bool) -> None:
-    # Whoever read our output may have gone; guests are answered all the same.
-    with suppress(OSError):
-        foreground.put(first)
-        while True:
-            foreground.put(foreground.told(happenings.get(), as_json=as_json))
 
 
 def _told(seconds: float) -> str:

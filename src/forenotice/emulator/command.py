@@ -6,6 +6,8 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from forenotice import settings
 from forenotice.core import errors
 from forenotice.emulator import foreground
@@ -70,7 +72,7 @@ def _run(found: EmulatorSettings, name: str | None, *, as_json: bool) -> int:
     from forenotice.emulator import run
 
     try:
-        scenario = None if name is None else run.scenario(name, found)
+        scenario = None if name is None else run.load_scenario(name, found)
     except errors.ForenoticeError as error:
         return _complain(error.message, USAGE)
     run.run(found, scenario, as_json=as_json)
@@ -80,10 +82,15 @@ def _run(found: EmulatorSettings, name: str | None, *, as_json: bool) -> int:
 def _listed(*, as_json: bool) -> str:
     from forenotice.emulator.scenarios import catalogue, preview
 
-    if not as_json:
-        return preview.catalogue()
-    rows = [preview.described(catalogue.load(name)) for name in catalogue.names()]
-    return json.dumps(rows, indent=2, ensure_ascii=False) + "\n"
+    scenarios = [catalogue.load(name) for name in catalogue.names()]
+    if as_json:
+        rows = [catalogue.summary(scenario) for scenario in scenarios]
+        return msgspec.json.format(msgspec.json.encode(rows), indent=2).decode() + "\n"
+    blocks: list[tuple[str, ...]] = [preview.LEGEND]
+    for each in scenarios:
+        lines = preview.timeline(each)
+        blocks.append((f"{each.name} ({each.timing})", preview.INDENT + each.description, *lines))
+    return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
 
 def _shown(name: str, *, as_json: bool) -> str:

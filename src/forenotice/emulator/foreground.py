@@ -1,10 +1,10 @@
-"""A command that serves until it is interrupted: its signals, its ready file, and what it says meanwhile."""
+"""A command that serves until it is interrupted: its signals, its ready file, and what it prints meanwhile."""
 
 import json
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -17,7 +17,7 @@ from forenotice.wire import versions
 
 STDOUT = 1
 AWAKE_SECONDS = 1.0
-"""After so many seconds one looks whether one was called meanwhile."""
+"""How often the main thread wakes, to notice a signal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,21 +25,21 @@ class LogLine:
     at: datetime
     action: str
     """A slug such as `event.approved`."""
-    said: str
+    message: str
     facts: Mapping[str, object] = field(default_factory=dict)
 
 
 def check_place(flags: Mapping[str, object]) -> None:
     if flags.get("emulator_port") is not None and flags.get("emulator_metadata") is not None:
-        raise SettingError("--port and --metadata both say at which port guests are answered: give one of them")
+        raise SettingError("--port and --metadata both set the port for guests: give one of them")
 
 
 @contextmanager
 def interrupting(stop: Callable[[], None]) -> Iterator[None]:
-    """Meanwhile SIGINT and SIGTERM do this."""
+    """Call this on SIGINT and SIGTERM."""
 
     def interrupt(*_: object) -> None:
-        # In a thread: a handler runs in the midst of something, which may hold the very lock that is needed.
+        # In a thread: the interrupted code may hold the very lock that is needed.
         threading.Thread(target=stop).start()
 
     before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -51,20 +51,20 @@ def interrupting(stop: Callable[[], None]) -> Iterator[None]:
 
 
 def sleep(until: threading.Event) -> None:
-    """A signal that comes just before the main thread falls asleep is heard when it wakes: so it does now and then."""
+    """A signal that comes just before the main thread falls asleep is handled when it wakes, so it wakes regularly."""
     while not until.wait(AWAKE_SECONDS):
         pass
 
 
 def ready(endpoint: object, **more: object) -> dict[str, object]:
-    """What programs want to know once guests are answered."""
+    """What programs want to know once guests are served."""
     url = f"http://{endpoint}"
     place = f"{url}/metadata/scheduledevents?api-version={versions.NEWEST.name}"
     return {"endpoint": url, "url": place, **more, "pid": os.getpid()}
 
 
 class ReadyFile:
-    """Whoever waits for it sees all of it or none, and never that of a run before. It goes when we do."""
+    """Readers see all of it or none, and never that of an earlier run. It is removed at the end."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -89,7 +89,7 @@ class ReadyFile:
 
     def __exit__(self, *_: object) -> None:
         with suppress(OSError):
-            # Another run may have written its own meanwhile; ours has our pid in it.
+            # Another run may have written its own meanwhile; ours names our process.
             if self._content and self._path.read_bytes() == self._content:
                 self._path.unlink()
 
@@ -97,19 +97,22 @@ class ReadyFile:
         return errors.RefusedError(f"the ready file {self._path} cannot be written: {error.strerror}")
 
 
-def told(happening: LogLine, *, as_json: bool) -> str:
-    if not as_json:
-        return f"{happening.at:%H:%M:%S}  {happening.said}\n"
-    at = happening.at.isoformat().replace("+00:00", "Z")
-    return line({"at": at, "action": happening.action, "said": happening.said, **happening.facts})
-
-
 def line(values: Mapping[str, object]) -> str:
     return json.dumps(values, ensure_ascii=False) + "\n"
 
 
-def put(text: str) -> None:
-    """Past Python's own buffers: a reader that does not read must not keep us from ending."""
+def report(first: str, lines: Iterable[LogLine], *, as_json: bool) -> None:
+    """Print; guests are served on when nobody reads it any more."""
+    with suppress(OSError):
+        _put(first)
+        for each in lines:
+            at = each.at.isoformat().replace("+00:00", "Z")
+            as_object = {"at": at, "action": each.action, "message": each.message, **each.facts}
+            _put(line(as_object) if as_json else f"{each.at:%H:%M:%S}  {each.message}\n")
+
+
+def _put(text: str) -> None:
+    """Without Python's buffers: a reader that does not read must not keep us from ending."""
     rest = text.encode()
     while rest:
         rest = rest[os.write(STDOUT, rest) :]

@@ -25,7 +25,6 @@ from forenotice.emulator.scenarios.format import (
     FrozenAction,
     RepeatAction,
     Scenario,
-    SpanRange,
     Step,
     Until,
     WaitAction,
@@ -35,21 +34,21 @@ from forenotice.emulator.simulation import Announcement, Simulation
 
 BY = "scenario"
 """Who approves, where a scenario says so."""
-NOTES = 1000
+MOST_DEVIATIONS = 1000
 AFTER_AN_EMPTY_ROUND = timedelta(seconds=1)
-"""Lest a scenario that takes no time be played for ever in one moment."""
+"""Otherwise a scenario that takes no time would be played for ever in one moment."""
 
 
 class Faults(Protocol):
-    """Those of `faults.active`, or a rehearsal's."""
+    """Those of an emulator, or of a preview."""
 
     def switch_on(self, name: str, *, now: datetime, **options: Unpack[FaultOptions]) -> object: ...
 
     def switch_off(self, name: str) -> None: ...
 
 
-class Chance(Protocol):
-    """That of `random`, or a rehearsal's."""
+class RandomSource(Protocol):
+    """That of `random`, or of a preview."""
 
     def random(self) -> float: ...
 
@@ -58,25 +57,24 @@ class Chance(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """What did not go as written: a step that was left out, or was late."""
+    """A step that was skipped, or was late."""
 
     at: datetime
     step: Step
-    said: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    what: str
-    """As in: it waits for ..."""
+class Pause:
+    waiting_for: str
     until: datetime | None
     over: Callable[[], bool] = lambda: False
 
 
 class Player:
-    """To be told the time when it is due, and when anything has changed on the simulation.
+    """`play` it when it is due, and when anything has changed in the simulation.
 
-    What is due on the simulation at the same moment comes first: `simulation.tick(now)`, then `play(now)`.
+    What is due in the simulation at the same moment comes first: `simulation.tick(now)`, then `play(now)`.
     """
 
     def __init__(
@@ -88,60 +86,56 @@ class Player:
         start: datetime,
         *,
         rounds: int = 0,
-        chance: Chance | None = None,
+        chance: RandomSource | None = None,
     ) -> None:
-        """`rounds` and `chance`, if given, in place of what the scenario says."""
+        """`rounds` and `chance` replace what the scenario says."""
         self.scenario = scenario
         self.began = start
         self.step = scenario.steps[0]
-        """That was played last, or is the first to be."""
+        """The step that was played last, or is the first to be."""
         self.played = 0
-        """How many."""
+        """How many steps."""
         self.labels: dict[str, str] = {}
-        """To the id of the event that was last announced so."""
-        self.deviations: deque[Deviation] = deque(maxlen=NOTES)
+        """The id of the event that was last announced with each label."""
+        self.deviations: deque[Deviation] = deque(maxlen=MOST_DEVIATIONS)
         if scenario.unchecked_from is not None:
-            self.deviations.append(Deviation(start, scenario.unchecked_from, "only what comes before it was rehearsed"))
+            self.deviations.append(Deviation(start, scenario.unchecked_from, "only the steps before it were checked"))
         self._simulation = simulation
         self._faults = faults
         self._timing = timing
-        self._chance: Chance = chance or random.Random(scenario.seed)  # noqa: S311
+        self._chance: RandomSource = chance or random.Random(scenario.seed)  # noqa: S311
         self._now = self._moment = start
-        self._script = self._rounds(rounds)
-        self._waiting: Waiting | None = Waiting("its start", start)
+        self._script = self._rounds(rounds or scenario.repeat)
+        self._pause: Pause | None = Pause("its start", start)
 
     @property
     def done(self) -> bool:
-        return self._waiting is None
+        return self._pause is None
 
     @property
     def due(self) -> datetime | None:
-        """When to play on at the latest; None: when something changes on the simulation, or never."""
-        return None if self._waiting is None else self._waiting.until
+        """When to play on at the latest; None: when something changes in the simulation, or never."""
+        return None if self._pause is None else self._pause.until
 
     @property
     def waiting_for(self) -> str:
         """`Freeze of web-0 to be approved, until 10:20:00 at the latest`"""
-        return "nothing: all is played" if self._waiting is None else self._waiting.what
+        return "nothing: all is played" if self._pause is None else self._pause.waiting_for
 
     def play(self, now: datetime) -> None:
         """All steps that are due by now."""
         self._now = now
-        while self._waiting is not None and self._is_over(self._waiting):
-            self._waiting = next(self._script, None)
+        while self._pause is not None:
+            # The next step counts from the end of the pause, however late this is called.
+            if self._pause.over():
+                self._moment = now
+            elif self._pause.until is not None and self._pause.until <= now:
+                self._moment = max(self._moment, self._pause.until)
+            else:
+                break
+            self._pause = next(self._script, None)
 
-    def _is_over(self, waiting: Waiting) -> bool:
-        # What follows a wait counts from its end, however late we are told.
-        if waiting.over():
-            self._moment = self._now
-        elif waiting.until is not None and waiting.until <= self._now:
-            self._moment = max(self._moment, waiting.until)
-        else:
-            return False
-        return True
-
-    def _rounds(self, rounds: int) -> Iterator[Waiting]:
-        repeat = rounds or self.scenario.repeat
+    def _rounds(self, repeat: int | str) -> Iterator[Pause]:
         start: datetime | None = None
         for _ in itertools.count() if repeat == FOREVER else range(int(repeat)):
             if start == self._moment:
@@ -149,106 +143,103 @@ class Player:
             start = self._moment
             yield from self._play_all(self.scenario.steps)
 
-    def _play_all(self, steps: Iterable[Step]) -> Iterator[Waiting]:
+    def _play_all(self, steps: Iterable[Step]) -> Iterator[Pause]:
         start = self._moment
         for step in steps:
             if step.action.at is not None:
                 due = start + self._timing.shortened(step.action.at)
                 if due < self._moment:
-                    self.deviations.append(
-                        Deviation(self._now, step, f"its turn came {self._moment - due} later than it says")
-                    )
+                    self._deviate(step, f"it came {self._moment - due} later than it says")
                 yield self._until(due)
             yield from self._play(step)
 
-    def _play(self, step: Step) -> Iterator[Waiting]:
+    def _play(self, step: Step) -> Iterator[Pause]:
         self.step = step
         self.played += 1
         match step.action:
-            case WaitAction(wait=pause):
-                yield self._until(self._moment + self._timing.shortened(self._drawn(pause)))
-            case WaitForAction() as act:
-                yield from self._wait_for(step, act)
+            case WaitAction(wait=span):
+                drawn = span.least + (span.most - span.least) * self._chance.random()
+                yield self._until(self._moment + self._timing.shortened(drawn))
+            case WaitForAction() as action:
+                yield from self._wait_for(step, action)
             case RepeatAction(repeat=times):
                 for _ in range(times):
                     yield from self._play_all(step.steps)
             case ChooseAction(choose=number):
                 chosen = {each.path for each in self._chance.sample(step.steps, number)}
                 yield from self._play_all([each for each in step.steps if each.path in chosen])
-            case _:
-                self._act(step)
+            case action:
+                try:
+                    self._act(action)
+                except errors.ForenoticeError as refusal:
+                    self._deviate(step, self._reason(action, refusal))
 
-    def _act(self, step: Step) -> None:
-        try:
-            match step.action:
-                case AnnounceAction() as announcement:
-                    self._announce(announcement)
-                case ApproveAction(approve=label):
-                    self._simulation.approve(self._event(label).id, BY, self._now)
-                case CancelAction(cancel=label):
-                    self._simulation.cancel(self._event(label).id, self._now)
-                case FaultAction(fault=name, amount=amount, on=on, times=times, lasts=lasts):
-                    options: FaultOptions = {"amount": amount, "on": on, "times": times, "lasts": lasts}
-                    self._faults.switch_on(name, now=self._now, **shortened(options, self._timing))
-                case FrozenAction(frozen=span):
-                    self._faults.switch_on(FROZEN, now=self._now, amount=self._timing.shortened(span))
-                case ClearAction(clear=name):
-                    self._faults.switch_off(name)
-        except errors.ForenoticeError as refusal:
-            self.deviations.append(Deviation(self._now, step, self._worded(step.action, refusal)))
+    def _act(self, action: Action) -> None:
+        match action:
+            case AnnounceAction():
+                self._announce(action)
+            case ApproveAction(approve=label):
+                self._simulation.approve(self._event(label).id, BY, self._now)
+            case CancelAction(cancel=label):
+                self._simulation.cancel(self._event(label).id, self._now)
+            case FaultAction(fault=name, amount=amount, on=on, times=times, lasts=lasts):
+                options: FaultOptions = {"amount": amount, "on": on, "times": times, "lasts": lasts}
+                self._faults.switch_on(name, now=self._now, **shortened(options, self._timing))
+            case FrozenAction(frozen=span):
+                self._faults.switch_on(FROZEN, now=self._now, amount=self._timing.shortened(span))
+            case ClearAction(clear=name):
+                self._faults.switch_off(name)
 
-    def _announce(self, act: AnnounceAction) -> None:
-        self.labels.pop(act.id, None)
-        event = self._simulation.announce(
-            Announcement(
-                kind=act.announce,
-                resources=act.resources or self.scenario.resources,
-                notice=act.notice,
-                takes=act.takes,
-                description=act.description,
-                duration=act.duration,
-            ),
-            self._now,
+    def _announce(self, action: AnnounceAction) -> None:
+        self.labels.pop(action.id, None)
+        announcement = Announcement(
+            kind=action.announce,
+            resources=action.resources or self.scenario.resources,
+            notice=action.notice,
+            takes=action.takes,
+            description=action.description,
+            duration=action.duration,
         )
-        if act.id:
-            self.labels[act.id] = event.id
+        event = self._simulation.announce(announcement, self._now)
+        if action.id:
+            self.labels[action.id] = event.id
 
     def _event(self, label: str) -> Event:
         if label not in self.labels:
             raise errors.NotFoundError(f"{label!r} was not announced")
         return self._simulation.event(self.labels[label])
 
-    def _wait_for(self, step: Step, act: WaitForAction) -> Iterator[Waiting]:
+    def _wait_for(self, step: Step, action: WaitForAction) -> Iterator[Pause]:
         try:
-            event = self._event(act.wait_for)
+            event = self._event(action.wait_for)
         except errors.NotFoundError as refusal:
-            self.deviations.append(Deviation(self._now, step, refusal.message))
+            self._deviate(step, refusal.message)
             return
-        if hopeless := _hopeless(event, act.until):
-            self.deviations.append(Deviation(self._now, step, f"{act.wait_for!r} {hopeless}"))
+        if hopeless := _hopeless(event, action.until):
+            self._deviate(step, f"{action.wait_for!r} {hopeless}")
             return
-        until = None if act.at_most is None else self._moment + self._timing.shortened(act.at_most)
-        what = f"{event.type} of {', '.join(event.resources)} to be {act.until}"
+        until = None if action.at_most is None else self._moment + self._timing.shortened(action.at_most)
+        what = f"{event.type} of {', '.join(event.resources)} to be {action.until}"
         what += f", until {until:%H:%M:%S} at the latest" if until else ""
-        yield Waiting(what, until, lambda: _has_come(self._simulation.event(event.id), act.until))
+        yield Pause(what, until, lambda: _has_come(self._simulation.event(event.id), action.until))
 
-    def _worded(self, act: Action, refusal: errors.ForenoticeError) -> str:
-        match act:
+    def _reason(self, action: Action, refusal: errors.ForenoticeError) -> str:
+        match action:
             case ApproveAction(approve=label) | CancelAction(cancel=label) if label in self.labels:
                 status = self._event(label).status
                 if status is not Status.SCHEDULED:
-                    return f"{label!r} is {status} by then: it is too late to {act.verb} it"
+                    return f"{label!r} is {status} by then: it is too late to {action.verb} it"
         return refusal.message
 
-    def _drawn(self, pause: SpanRange) -> timedelta:
-        return pause.least + (pause.most - pause.least) * self._chance.random()
+    def _deviate(self, step: Step, message: str) -> None:
+        self.deviations.append(Deviation(self._now, step, message))
 
-    def _until(self, moment: datetime) -> Waiting:
-        return Waiting(f"its next step at {moment:%H:%M:%S}", moment)
+    def _until(self, moment: datetime) -> Pause:
+        return Pause(f"its next step at {moment:%H:%M:%S}", moment)
 
 
 def _has_come(event: Event, until: Until) -> bool:
-    """So far, or further: what has started is no longer waited for to be approved."""
+    """So far, or further: an event that has started need not be approved any more."""
     match until:
         case Until.APPROVED:
             return event.approved or event.status is not Status.SCHEDULED

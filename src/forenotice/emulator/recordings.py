@@ -4,7 +4,7 @@ import binascii
 import os
 import threading
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -16,11 +16,11 @@ from typing import Annotated, BinaryIO, Self, TypeAlias
 import msgspec
 
 from forenotice.client import errors as client_errors
+from forenotice.client import http
 from forenotice.client.discovery import Candidate
 from forenotice.client.endpoint import HEADERS, LONGEST_TAG
-from forenotice.client.events import Document, decode, parse_date
+from forenotice.client.events import Document, Event, decode, parse_date
 from forenotice.client.http import LARGEST_BODY, Connection, ProtocolError
-from forenotice.client.http import Response as HttpAnswer
 from forenotice.client.pace import USUAL, Pace
 from forenotice.clock import MachineClock
 from forenotice.core import errors
@@ -30,6 +30,8 @@ MOST = 100_000
 """Lines of one recording."""
 LARGEST_LINE = 32 * 1024 * 1024
 """The largest body there can be, with everything in it escaped."""
+LONGEST = 200
+"""Characters of a date or an error that are kept."""
 
 Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
@@ -41,25 +43,25 @@ class _Line(
 
 
 class Start(_Line, frozen=True, kw_only=True):
-    """Once more where a recording goes on."""
+    """The first line, and one more where a recording was continued."""
 
     format: int
     url: str
     api_version: str
     at: Annotated[datetime, msgspec.Meta(tz=True)]
-    """By the recording machine's clock. The moments of the lines that follow are seconds since then."""
+    """By the recording machine's clock. The times of the lines that follow are seconds since then."""
 
 
-class Answer(_Line, frozen=True, kw_only=True):
+class Response(_Line, frozen=True, kw_only=True, tag="answer"):
     at: Seconds
-    """When it was there."""
+    """When it was complete."""
     took: Seconds
     status: Annotated[int, msgspec.Meta(ge=200, le=599)]
     etag: str = ""
     date: str = ""
     body: str = ""
     base64: bool = False
-    """The body is written so because it is no UTF-8."""
+    """The body is encoded so because it is not UTF-8."""
 
     @property
     def content(self) -> bytes:
@@ -74,11 +76,15 @@ class Answer(_Line, frozen=True, kw_only=True):
 
 
 class Failure(_Line, frozen=True, kw_only=True):
-    """There was no answer."""
+    """There was no response."""
 
     at: Seconds
     took: Seconds
     error: str
+
+    @property
+    def document(self) -> None:
+        return None
 
 
 class End(_Line, frozen=True, kw_only=True):
@@ -87,38 +93,36 @@ class End(_Line, frozen=True, kw_only=True):
     at: Seconds
 
 
-Observation: TypeAlias = Answer | Failure
-Line: TypeAlias = Start | Answer | Failure | End
+Observation: TypeAlias = Response | Failure
+Line: TypeAlias = Start | Response | Failure | End
 _LINE = msgspec.json.Decoder(Line)
 
 
-def written(content: bytes) -> tuple[str, bool]:
-    """A body as a line has it, and whether that is base64."""
-    try:
-        return content.decode(), False
-    except UnicodeDecodeError:
-        return b64encode(content).decode(), True
+def events_of(observation: Observation) -> Sequence[Event]:
+    document = observation.document
+    return document.events if document else ()
 
 
-def described(heard: Observation) -> str:
+def describe(observation: Observation) -> str:
     """In one line, for people."""
-    if isinstance(heard, Failure):
-        return f"no answer: {heard.error}"
-    document = heard.document
+    if isinstance(observation, Failure):
+        return f"no response: {observation.error}"
+    document = observation.document
     if document is not None:
         events = (f"{event.type} of {', '.join(event.resources)} {event.status}" for event in document.events)
-        return f"incarnation {document.incarnation}: {'; '.join(events) or 'nothing is announced'}"
-    if heard.status == 200:
-        return "200 without a body" if not heard.content.strip() else "200 with a body that is no document"
-    said = client_errors.message_of(HttpAnswer(status=heard.status, reason="", headers={}, body=heard.content))
-    return f"{heard.status}{said and f': {said}'}"
+        return f"incarnation {document.incarnation}: {'; '.join(events) or 'no events'}"
+    if observation.status == 200:
+        return "200 with a body that is no document" if observation.content.strip() else "200 without a body"
+    response = http.Response(status=observation.status, reason="", headers={}, body=observation.content)
+    message = client_errors.message_of(response)
+    return f"{observation.status}{message and f': {message}'}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
     start: Start
-    heard: tuple[Observation, ...]
-    """At least one. All moments count from the first start."""
+    observations: tuple[Observation, ...]
+    """At least one. All times count from the first start."""
     length: float
     """Seconds."""
     torn: bool
@@ -127,9 +131,8 @@ class Recording:
     @property
     def resources(self) -> Iterator[str]:
         """The names in its documents, as they come."""
-        for heard in self.heard:
-            document = heard.document if isinstance(heard, Answer) else None
-            for event in document.events if document else ():
+        for observation in self.observations:
+            for event in events_of(observation):
                 yield from event.resources
 
 
@@ -143,30 +146,30 @@ def read(file: Path) -> Recording:
 
 def _read(opened: BinaryIO, name: str) -> Recording:
     start: Start | None = None
-    heard: list[Observation] = []
+    found: list[Observation] = []
     offset = at = 0.0
     torn = False
     for number, text in enumerate(_lines(opened, name), 1):
         try:
             line = _decode(text)
+            if isinstance(line, Start):
+                start = start or line
+                offset = max(at, (line.at - start.at).total_seconds())
+                continue
+            if start is None:
+                raise ValueError(f"expected the start of a recording, {_EXAMPLE}")
+            if offset + line.at < at:
+                raise ValueError(f"its time {line.at:g} is before that of the line above")
         except ValueError as error:
             if torn := start is not None and not text.endswith(b"\n"):
                 break
             raise errors.RefusedError(f"{name}, line {number}: {error}") from None
-        if isinstance(line, Start):
-            start = start or line
-            offset = max(at, (line.at - start.at).total_seconds())
-            continue
-        if start is None:
-            raise errors.RefusedError(f"{name}, line {number}: expected the start of a recording, {_EXAMPLE}")
-        if offset + line.at < at:
-            raise errors.RefusedError(f"{name}, line {number}: its moment {line.at:g} is before that of the line above")
         at = offset + line.at
         if not isinstance(line, End):
-            heard.append(msgspec.structs.replace(line, at=at))
-    if start is None or not heard:
-        raise errors.RefusedError(f"{name} holds nothing that was recorded: make one with `forenotice record`")
-    return Recording(start=start, heard=tuple(heard), length=at, torn=torn)
+            found.append(msgspec.structs.replace(line, at=at))
+    if start is None or not found:
+        raise errors.RefusedError(f"{name} is empty: make a recording with `forenotice record`")
+    return Recording(start=start, observations=tuple(found), length=at, torn=torn)
 
 
 _EXAMPLE = (
@@ -189,7 +192,7 @@ def _lines(opened: BinaryIO, name: str) -> Iterator[bytes]:
 def _decode(text: bytes) -> Line:
     try:
         line: Line = _LINE.decode(text)
-        if isinstance(line, Answer) and line.base64:
+        if isinstance(line, Response) and line.base64:
             b64decode(line.body, validate=True)
     except binascii.Error:
         raise ValueError("its body is not base64, as it says") from None
@@ -198,31 +201,27 @@ def _decode(text: bytes) -> Line:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"expected a JSON object, one a line: {_lowered(error)}") from None
     if isinstance(line, Start):
-        _check(line)
+        if line.format != FORMAT:
+            raise ValueError(f"its format is {line.format}, expected {FORMAT}: a newer forenotice may have written it")
+        if parse_date(line.at.isoformat()) is None:
+            raise ValueError("its time is out of range, expected one such as 2026-01-31T12:00:00Z")
     return line
 
 
-def _check(start: Start) -> None:
-    if start.format != FORMAT:
-        raise ValueError(f"its format is {start.format}, expected {FORMAT}: a newer forenotice may have written it")
-    if parse_date(start.at.isoformat()) is None:
-        raise ValueError("its moment cannot be meant, expected one such as 2026-01-31T12:00:00Z")
-
-
 def _lowered(error: Exception) -> str:
-    said = str(error)
-    return said if said.startswith("JSON") else said[:1].lower() + said[1:]
+    text = str(error)
+    return text if text.startswith("JSON") else text[:1].lower() + text[1:]
 
 
 class Writer:
-    """A line is in the file when `write` returns: whoever kills the recorder loses nothing."""
+    """A line is in the file when `write` returns: killing the recorder loses nothing."""
 
     def __init__(self, file: Path, start: Start, *, append: bool = False) -> None:
         self._file = file
         try:
-            self._opened = _go_on(file, start) if append and file.exists() else file.open("xb")
+            self._opened = _reopen(file, start) if append and file.exists() else file.open("xb")
         except FileExistsError:
-            raise errors.ConflictError(f"{file} exists: name another file, or give --append to go on with it") from None
+            raise errors.ConflictError(f"{file} exists: name another file, or give --append to continue it") from None
         except OSError as error:
             raise self._unwritable(error) from None
         self.write(start)
@@ -249,7 +248,7 @@ class Writer:
         return errors.UnavailableError(f"cannot write {self._file}: {client_errors.reason(error)}")
 
 
-def _go_on(file: Path, start: Start) -> BinaryIO:
+def _reopen(file: Path, start: Start) -> BinaryIO:
     before = read(file)
     if (before.start.url, before.start.api_version) != (start.url, start.api_version):
         raise errors.ConflictError(
@@ -258,35 +257,30 @@ def _go_on(file: Path, start: Start) -> BinaryIO:
         )
     opened = file.open("r+b")
     if before.torn:
-        content = file.read_bytes()
-        opened.truncate(content.rfind(b"\n") + 1)
+        opened.truncate(file.read_bytes().rfind(b"\n") + 1)
     opened.seek(0, os.SEEK_END)
     return opened
-
-
-LONGEST = 200
-"""Characters of a date or an error that are kept."""
 
 
 @dataclass(slots=True)
 class Tally:
     changes: int = 0
     failures: int = 0
-    """Among them, whatever was no document."""
+    """Of these, observations without a document."""
     event_ids: set[str] = field(default_factory=set)
     seconds: float = 0.0
 
-    def count(self, heard: Observation) -> None:
+    def count(self, observation: Observation) -> None:
         self.changes += 1
-        document = heard.document if isinstance(heard, Answer) else None
-        if document is None:
-            self.failures += 1
-        else:
-            self.event_ids |= {event.id.upper() for event in document.events}
+        self.failures += observation.document is None
+        self.event_ids |= {event.id.upper() for event in events_of(observation)}
 
 
 class Recorder:
-    """`run` in one thread, `stop` from another."""
+    """Polls an endpoint and keeps each response that differs from the one before; it never approves.
+
+    `run` in one thread, `stop` from another.
+    """
 
     def __init__(
         self,
@@ -295,17 +289,19 @@ class Recorder:
         *,
         every: float,
         lasts: float | None = None,
-        tell: Callable[[Observation], None],
+        report: Callable[[Observation], None],
         pace: Pace = USUAL,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         """Durations in seconds."""
         self.tally = Tally()
         self.start = Start(format=FORMAT, url=candidate.url, api_version=api_version, at=MachineClock().now())
-        self._began = monotonic()
+        self._monotonic = clock
+        self._began = clock()
         self._target = f"/metadata/scheduledevents?api-version={api_version}"
         self._every = every
         self._lasts = lasts
-        self._tell = tell
+        self._report = report
         self._pace = pace
         self._connection = Connection(candidate.host, candidate.port, connect_timeout=pace.connect_timeout)
         self._stopping = threading.Event()
@@ -324,76 +320,69 @@ class Recorder:
             timer.start()
         try:
             while not self._stopping.is_set():
-                asked = monotonic()
-                pause = self._look(writer, asked)
-                self._stopping.wait(max(pause, asked + self._every - monotonic()))
+                sent = self._monotonic()
+                pause = self._poll(writer, sent)
+                self._stopping.wait(max(pause, sent + self._every - self._monotonic()))
         finally:
             timer.cancel()
             self._connection.close()
         self.tally.seconds = self._since_start()
         writer.write(End(at=self.tally.seconds))
 
-    def _look(self, writer: Writer, asked: float) -> float:
-        """Gives for how many seconds the endpoint wants to be left alone."""
+    def _poll(self, writer: Writer, sent: float) -> float:
+        """Gives for how many seconds the endpoint wants no further request."""
+        condition = {"If-None-Match": self._tag} if self._tag else {}
+        timeout = self._pace.patience(self._timeouts) if self._answered else self._pace.first_timeout
         try:
-            answer = self._ask()
+            response = self._connection.request(
+                "GET", self._target, {**HEADERS, **condition}, timeout=timeout, largest=LARGEST_BODY
+            )
         except (OSError, ProtocolError) as error:
-            # A question that was cut off by `stop` tells nothing.
+            # A request that `stop` cut off tells nothing.
             if not self._stopping.is_set():
-                self._fail(writer, error, asked)
+                self._tag = ""
+                self._timeouts += isinstance(error, TimeoutError)
+                at, took = self._times(sent)
+                self._keep(writer, Failure(at=at, took=took, error=client_errors.reason(error)[:LONGEST]))
             return 0.0
         self._answered, self._timeouts = True, 0
-        if answer.status != 304 or not self._tag:
-            self._tag = _tag(answer)
-            self._keep(writer, self._line(answer, asked))
-        return min(client_errors.retry_after(answer), self._pace.longest_retry_after)
+        if response.status != 304 or not self._tag:
+            tag = response.headers.get("etag", "")
+            is_document = response.status == 200 and response.body.strip()
+            # None after a failure, so that its end is noticed.
+            self._tag = tag if is_document and len(tag) <= LONGEST_TAG else ""
+            self._keep(writer, self._observed(response, sent))
+        return min(client_errors.retry_after(response), self._pace.longest_retry_after)
 
-    def _ask(self) -> HttpAnswer:
-        condition = {"If-None-Match": self._tag} if self._tag else {}
-        patience = self._pace.patience(self._timeouts) if self._answered else self._pace.first_timeout
-        return self._connection.request(
-            "GET", self._target, {**HEADERS, **condition}, timeout=patience, largest=LARGEST_BODY
-        )
-
-    def _fail(self, writer: Writer, error: Exception, asked: float) -> None:
-        self._tag = ""
-        self._timeouts += isinstance(error, TimeoutError)
-        at, took = self._moment(asked)
-        self._keep(writer, Failure(at=at, took=took, error=client_errors.reason(error)[:LONGEST]))
-
-    def _line(self, answer: HttpAnswer, asked: float) -> Observation:
-        at, took = self._moment(asked)
-        if not 200 <= answer.status <= 599:
-            return Failure(at=at, took=took, error=f"answered {answer.status}, which is no status of HTTP")
-        body, is_base64 = written(answer.body)
-        return Answer(
+    def _observed(self, response: http.Response, sent: float) -> Observation:
+        at, took = self._times(sent)
+        if not 200 <= response.status <= 599:
+            return Failure(at=at, took=took, error=f"answered {response.status}, which is no status of HTTP")
+        try:
+            body, is_base64 = response.body.decode(), False
+        except UnicodeDecodeError:
+            body, is_base64 = b64encode(response.body).decode(), True
+        return Response(
             at=at,
             took=took,
-            status=answer.status,
-            etag=answer.headers.get("etag", "")[:LONGEST_TAG],
-            date=answer.headers.get("date", "")[:LONGEST],
+            status=response.status,
+            etag=response.headers.get("etag", "")[:LONGEST_TAG],
+            date=response.headers.get("date", "")[:LONGEST],
             body=body,
             base64=is_base64,
         )
 
-    def _keep(self, writer: Writer, heard: Observation) -> None:
-        look = (heard.status, heard.body) if isinstance(heard, Answer) else heard.error
+    def _keep(self, writer: Writer, found: Observation) -> None:
+        look = (found.status, found.body) if isinstance(found, Response) else found.error
         if look != self._last:
             self._last = look
-            writer.write(heard)
-            self.tally.count(heard)
-            self._tell(heard)
+            writer.write(found)
+            self.tally.count(found)
+            self._report(found)
 
-    def _moment(self, asked: float) -> tuple[float, float]:
+    def _times(self, sent: float) -> tuple[float, float]:
         at = self._since_start()
-        return at, round(max(0.0, self._began + at - asked), 3)
+        return at, round(max(0.0, self._began + at - sent), 3)
 
     def _since_start(self) -> float:
-        return round(monotonic() - self._began, 3)
-
-
-def _tag(answer: HttpAnswer) -> str:
-    """By which the next answer may say that nothing has changed; none after trouble, so that its end is heard."""
-    tag = answer.headers.get("etag", "")
-    is_document = answer.status == 200 and answer.body.strip()
-    return tag if is_document and len(tag) <= LONGEST_TAG else ""
+        return round(self._monotonic() - self._began, 3)

@@ -1,5 +1,6 @@
-"""Replaying a recording: the real endpoint says what was recorded, at the distances of then divided by speed."""
+"""Replaying a recording: the real endpoint sends what was recorded, at the recorded intervals divided by speed."""
 
+import functools
 import secrets
 import threading
 import uuid
@@ -25,7 +26,7 @@ from forenotice.emulator.active_faults import Faults
 from forenotice.emulator.endpoint import Endpoint
 from forenotice.emulator.faults import Delay, Fault, FixedResponse, On, Since
 from forenotice.emulator.foreground import LogLine
-from forenotice.emulator.recordings import Answer, Failure, Observation, Recording
+from forenotice.emulator.recordings import Failure, Observation, Recording, Response, events_of
 from forenotice.emulator.request_log import RequestLog
 from forenotice.publication import Publication
 from forenotice.settings import Address
@@ -33,33 +34,34 @@ from forenotice.settings.spans import LONGEST
 from forenotice.wire import versions
 
 KEY = fleet.group_key("recorded")
-SOMEBODY = "web-0"
+DEFAULT_VM = "web-0"
 SHORTEST_ROUND = timedelta(seconds=1)
 """A recording of one moment that is played again and again takes this long."""
 UNSURE = timedelta(seconds=client_endpoint.UNSURE)
-"""By how much the clock of the endpoint that was recorded may be misjudged."""
+"""By how much the clock of the recorded endpoint may be misjudged."""
 ROUNDED = timedelta(seconds=1)
 LARGEST = 2**53
 TIMED_OUT = "timed out"
+RECORDED = "In the recording."
 SILENT = Fault(
-    name="recorded-silence",
-    effect=Delay(since=Since.ARRIVAL),
-    on=On.ALL,
+    "recorded-silence",
+    Delay(Since.ARRIVAL),
+    On.ALL,
+    "No response until the recording has one again.",
+    RECORDED,
     amount=faults.LONGEST_DELAY,
-    symptom="Nothing is answered until the recording has an answer again.",
-    evidence="In the recording.",
 )
 
 E = TypeVar("E", bound=StrEnum)
-Tell = Callable[[LogLine], None]
+Report = Callable[[LogLine], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What the endpoint says from a moment on."""
+    """What the endpoint sends from a moment on."""
 
     at: datetime
-    heard: Observation
+    observation: Observation
     document: Document | None = None
     fault: Fault | None = None
     """In place of a document."""
@@ -74,11 +76,11 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Promise:
-    """A NotBefore: by the clock of then, and as it is shown now."""
+class ShiftedDeadline:
+    """A NotBefore as it was recorded, and as it is shown now."""
 
-    then: datetime
-    now: datetime
+    recorded: datetime
+    shown: datetime
 
 
 class Script:
@@ -90,62 +92,65 @@ class Script:
         version = versions.lookup(recording.start.api_version)
         self._underscore = version is not None and version.underscore
         names = tuple(recording.resources)
-        # Where names ought to carry an underscore, only those of role instances do not.
+        # In a version whose names begin with an underscore, only those of role instances do not.
         role_instances = self._underscore and names and not any(name.startswith("_") for name in names)
         self.kind = ScopeKind.CLOUD_SERVICE if role_instances else ScopeKind.AVAILABILITY_SET
         self.first_vm = self._name(names[0]) if names else None
 
     @property
-    def unknown(self) -> tuple[str, ...]:
+    def unknown_types(self) -> tuple[str, ...]:
         """Types of events that no api-version has: they are left out."""
-        types = {event.type for heard in self._recording.heard for event in _events(heard)}
+        types = {event.type for each in self._recording.observations for event in events_of(each)}
         return tuple(sorted(kind for kind in types if _member(EventType, kind) is None))
 
     def round(self, began: datetime) -> Round:
         steps: list[Step] = []
-        at, before, ahead = began, self._recording.heard[0].at, 0.0
-        promises: dict[str, Promise] = {}
-        for heard in self._recording.heard:
+        at, before, ahead = began, self._recording.observations[0].at, 0.0
+        deadlines: dict[str, ShiftedDeadline] = {}
+        for observation in self._recording.observations:
             if steps:
-                at += self._stays(steps[-1], heard.at - before)
-            before = heard.at
-            then = self._recording.start.at + timedelta(seconds=heard.at)
-            if isinstance(heard, Answer) and (date := parse_date(heard.date)):
-                ahead = client_endpoint.clock_ahead(date, then, heard.took, ahead)
-            then += timedelta(seconds=ahead)
-            at = _kept(heard, at, then, promises)
-            steps.append(self._step(heard, at, then, promises))
-        ends = at + self._stays(steps[-1], self._recording.length - before)
+                at += self._interval(steps[-1], observation.at - before)
+            before = observation.at
+            recorded = self._recording.start.at + timedelta(seconds=observation.at)
+            if isinstance(observation, Response) and (date := parse_date(observation.date)):
+                ahead = client_endpoint.clock_ahead(date, recorded, observation.took, ahead)
+            recorded += timedelta(seconds=ahead)
+            at = _not_early(observation, at, recorded, deadlines)
+            steps.append(self._step(observation, at, recorded, deadlines))
+        ends = at + self._interval(steps[-1], self._recording.length - before)
         return Round(steps=tuple(steps), ends=max(ends, began + SHORTEST_ROUND))
 
-    def _stays(self, step: Step, seconds: float) -> timedelta:
+    def _interval(self, step: Step, seconds: float) -> timedelta:
         """For how long it is shown; Started for as long as a poll once a second needs (PROTOCOL, life of an event)."""
-        then = timedelta(seconds=seconds)
+        recorded = timedelta(seconds=seconds)
         started = step.document and any(event.status is Status.STARTED for event in step.document.events)
-        return max(self._timing.shortened(then), min(then, STARTED_SHOWN) if started else timedelta(0))
+        return max(self._timing.shortened(recorded), min(recorded, STARTED_SHOWN) if started else timedelta(0))
 
-    def _step(self, heard: Observation, at: datetime, then: datetime, promises: dict[str, Promise]) -> Step:
-        """`then` was when by the clock of the endpoint that was recorded."""
-        document = heard.document if isinstance(heard, Answer) else None
+    def _step(
+        self, observation: Observation, at: datetime, recorded: datetime, deadlines: dict[str, ShiftedDeadline]
+    ) -> Step:
+        """`recorded` is the time by the clock of the recorded endpoint."""
+        document = observation.document
         if document is None:
-            return Step(at=at, heard=heard, fault=_fault(heard))
+            return Step(at=at, observation=observation, fault=_fault(observation))
         events: list[Event] = []
         for event in document.events:
-            said = promises.get(event.id.upper())
-            if event.deadline is not None and (said is None or said.then != event.deadline):
-                # Only where it was moved: once said, it is not said differently.
-                distance = max(-LONGEST, min(event.deadline - then, LONGEST))
+            shifted = deadlines.get(event.id.upper())
+            if event.deadline is not None and (shifted is None or shifted.recorded != event.deadline):
+                # A deadline that was shown stays as it is, unless the recording moves it.
+                distance = max(-LONGEST, min(event.deadline - recorded, LONGEST))
                 shown = whole_second_up(at + self._timing.shortened(distance))
-                promises[event.id.upper()] = said = Promise(then=event.deadline, now=shown)
-            events += self._event(event, at, said.now if said else whole_second_up(at))
-        incarnation = _bounded(document.incarnation)
-        said_now = Document(scope=KEY, tag="", kind=self.kind, incarnation=incarnation, events=tuple(events))
-        return Step(at=at, heard=heard, document=said_now)
+                deadlines[event.id.upper()] = shifted = ShiftedDeadline(recorded=event.deadline, shown=shown)
+            events += self._event(event, at, shifted.shown if shifted else whole_second_up(at))
+        incarnation = max(-LARGEST, min(document.incarnation, LARGEST))
+        shown_now = Document(scope=KEY, tag="", kind=self.kind, incarnation=incarnation, events=tuple(events))
+        return Step(at=at, observation=observation, document=shown_now)
 
     def _event(self, event: client_events.Event, at: datetime, not_before: datetime) -> Iterator[Event]:
-        """What an old version has not told is as if unknown."""
+        """Fields that an old version lacks count as unknown."""
         kind, status = _member(EventType, event.type), _member(Status, event.status)
         if kind is not None and status is not None and status.live:
+            seconds = -1 if event.duration_seconds is None else event.duration_seconds
             yield Event(
                 id=event.id,
                 operation="",
@@ -155,7 +160,8 @@ class Script:
                 type=kind,
                 source=_member(Source, event.source or "") or Source.PLATFORM,
                 description=event.description or "",
-                duration=-1 if event.duration_seconds is None else _bounded(event.duration_seconds),
+                # As any JSON reader can read it.
+                duration=max(-LARGEST, min(seconds, LARGEST)),
                 status=status,
                 created_at=at,
                 not_before=not_before,
@@ -166,7 +172,7 @@ class Script:
 
 
 class Replay:
-    """Callers are one VM. Approvals are taken, and change nothing: the recording goes on."""
+    """Every caller is one VM. Approvals are accepted and change nothing: the recording goes on."""
 
     def __init__(
         self,
@@ -175,20 +181,20 @@ class Replay:
         speed: float = 1,
         as_vm: str | None = None,
         loop: bool = False,
-        tell: Tell = lambda _: None,
+        report: Report = lambda _: None,
     ) -> None:
         timing = Timing(speed=speed)
         self.script = Script(recording, timing)
-        self.as_vm = as_vm or self.script.first_vm or SOMEBODY
+        self.as_vm = as_vm or self.script.first_vm or DEFAULT_VM
         self.requests = RequestLog()
         self._loop = loop
-        self._tell = tell
+        self._report = report
         self._clock = SystemClock()
         self._faults = Faults(self._clock, speed=speed)
         self._endpoint = Endpoint(
             clock=self._clock, timing=timing, faults=self._faults, requests=self.requests, as_vm=self.as_vm
         )
-        self._guests = Guests(self._clock, tell)
+        self._guests = Guests(self._clock, report)
         self._tag = secrets.token_hex(4)
         self._shown = 0
         self._round = self.script.round(self._clock.now())
@@ -196,8 +202,8 @@ class Replay:
         self._thread = threading.Thread(target=self._play, name="replay", daemon=True)
 
     def start(self, at: Address, names: Collection[str] = ()) -> Address:
-        """Gives where guests are answered."""
-        self._endpoint.published.put_scopes([self._members()])
+        """Gives where guests are served."""
+        self._endpoint.published.put_scopes([self._publication()])
         # The loop does not run yet: nobody sees the fleet before this is published.
         self._put(self._round.steps[0])
         address = self._endpoint.start(self._guests, at, names)
@@ -215,7 +221,8 @@ class Replay:
             for step in steps:
                 if self._stopped_before(step.at):
                     return
-                self._show(step)
+                # Both at once: no poll gets an error that is over, and the document from before it.
+                self._endpoint.call(functools.partial(self._put, step))
             if not self._loop or self._stopped_before(self._round.ends):
                 return
             self._round = self.script.round(self._clock.now())
@@ -224,32 +231,29 @@ class Replay:
     def _stopped_before(self, moment: datetime) -> bool:
         return self._stopping.wait(max(0.0, (moment - self._clock.now()).total_seconds()))
 
-    def _show(self, step: Step) -> None:
-        # Both at once: no poll finds an error that is over, and the document from before it.
-        self._endpoint.call(lambda: self._put(step))
-
     def _put(self, step: Step) -> None:
         if step.document is not None:
             self._shown += 1
-            # Recorded incarnations may fall or stay: a tag of its own makes it another document all the same.
+            # Recorded incarnations may fall or stay: with a tag of its own it is another document all the same.
             document = replace(step.document, tag=f"{self._tag}.{self._shown}")
             self._guests.show(document)
             self._endpoint.published.put_documents([document])
         self._faults.put(step.fault)
-        self._tell(LogLine(at=self._clock.now(), action="replay.said", said=recordings.described(step.heard)))
+        message = recordings.describe(step.observation)
+        self._report(LogLine(at=self._clock.now(), action="replay.shown", message=message))
 
-    def _members(self) -> Publication:
+    def _publication(self) -> Publication:
         policy = Policy(listening=Listening.ALWAYS)
         vm = Vm(name=self.as_vm, vm_id=str(uuid.uuid4()), host="recorded", scope=KEY)
         return publication.of(Scope(key=KEY, kind=self.script.kind, tag=self._tag, policy=policy), (vm,), ())
 
 
 class Guests:
-    """What guests cause, for `metadata.bridge`: nothing."""
+    """What guests cause in a replay: nothing."""
 
-    def __init__(self, clock: SystemClock, tell: Tell) -> None:
+    def __init__(self, clock: SystemClock, report: Report) -> None:
         self._clock = clock
-        self._tell = tell
+        self._report = report
         self._lock = threading.Lock()
         self._ended: dict[str, datetime | None] = {}
         """By id; None: it is live."""
@@ -271,15 +275,15 @@ class Guests:
         with self._lock:
             known = all(self._is_approvable(event_id) for event_id in approval.event_ids)
         ids = ", ".join(approval.event_ids)
+        if known:
+            action, message = "replay.approved", f"{approval.vm} approves {ids}; the recording goes on"
+        else:
+            action, message = "replay.refused", f"{approval.vm} approves {ids}, which the recording does not have"
         facts = {"vm": approval.vm, "event_ids": approval.event_ids}
-        if not known:
-            self._say("replay.refused", f"{approval.vm} approves what the recording does not have: {ids}", facts)
-            return errors.RefusedError("an EventId names no live event of this recording: nothing was approved")
-        self._say("replay.approved", f"{approval.vm} approves {ids}; the recording goes on", facts)
-        return None
-
-    def _say(self, action: str, said: str, facts: Mapping[str, object]) -> None:
-        self._tell(LogLine(at=self._clock.now(), action=action, said=said, facts=facts))
+        self._report(LogLine(at=self._clock.now(), action=action, message=message, facts=facts))
+        if known:
+            return None
+        return errors.RefusedError("an EventId names no live event of this recording: nothing was approved")
 
     def _is_approvable(self, event_id: str) -> bool:
         if event_id not in self._ended:
@@ -288,39 +292,27 @@ class Guests:
         return ended_at is None or self._clock.now() - ended_at <= ENDED_APPROVABLE
 
 
-def _kept(heard: Observation, at: datetime, then: datetime, promises: Mapping[str, Promise]) -> datetime:
-    """When it is said: what did not start early then does not do so now that NotBefore is rounded up."""
-    for event in _events(heard):
-        said = promises.get(event.id.upper())
-        if said and _member(Status, event.status) is Status.STARTED and then >= said.then - UNSURE:
-            at = max(at, min(said.now, at + UNSURE + ROUNDED))
+def _not_early(
+    observation: Observation, at: datetime, recorded: datetime, deadlines: Mapping[str, ShiftedDeadline]
+) -> datetime:
+    """When it is shown: an event that did not start early then does not now that NotBefore is rounded up."""
+    for event in events_of(observation):
+        shifted = deadlines.get(event.id.upper())
+        if shifted and _member(Status, event.status) is Status.STARTED and recorded >= shifted.recorded - UNSURE:
+            at = max(at, min(shifted.shown, at + UNSURE + ROUNDED))
     return at
 
 
-def _events(heard: Observation) -> Sequence[client_events.Event]:
-    document = heard.document if isinstance(heard, Answer) else None
-    return document.events if document else ()
-
-
-def _fault(heard: Observation) -> Fault:
-    """What comes back of that which was no document."""
-    if isinstance(heard, Failure):
-        return SILENT if heard.error == TIMED_OUT else faults.find("reset")
-    if heard.status == 200 and not heard.content.strip():
+def _fault(observation: Observation) -> Fault:
+    """What an observation without a document becomes."""
+    if isinstance(observation, Failure):
+        return SILENT if observation.error == TIMED_OUT else faults.find("reset")
+    if observation.status == 200 and not observation.content.strip():
         return faults.find("empty-body")
-    return Fault(
-        name=f"recorded-{heard.status}",
-        effect=FixedResponse(status=heard.status, body=heard.content),
-        # Whatever is no error would not pass for the answer to an approval.
-        on=On.ALL if heard.status >= 400 else On.POLLS,
-        symptom="What was recorded.",
-        evidence="In the recording.",
-    )
-
-
-def _bounded(number: int) -> int:
-    """As any JSON reader can read it."""
-    return max(-LARGEST, min(number, LARGEST))
+    # Only an error can also be the response to an approval.
+    on = On.ALL if observation.status >= 400 else On.POLLS
+    effect = FixedResponse(observation.status, observation.content)
+    return Fault(f"recorded-{observation.status}", effect, on, "What was recorded.", RECORDED)
 
 
 def _member(kind: type[E], text: str) -> E | None:

@@ -43,7 +43,7 @@ MINUTE = timedelta(minutes=1)
         ),
         (
             '[[step]]\nwait = "5m"\n[[step]]\nat = "3m"\nfault = "reset"\n',
-            "8:1: this is impossible: its turn came 0:02:00 later than it says",
+            "8:1: this is impossible: it came 0:02:00 later than it says",
         ),
         (f'listening = "never"\n{UPDATE}[[step]]\nwait = "8m"\n[[step]]\ncancel = "x"\n', "13:1: this is impossible"),
     ],
@@ -91,8 +91,8 @@ def test_how_far_it_was_rehearsed_is_said() -> None:
     assert scenario.unchecked_from == scenario.steps[0].steps[0]
     simulation = Simulation(now=preview.START, timing=Timing())
     player = Player(scenario, simulation, Faults(SystemClock()), Timing(), preview.START)
-    assert [(note.step.action.verb, note.said) for note in player.deviations] == [
-        ("wait", "only what comes before it was rehearsed")
+    assert [(note.step.action.verb, note.message) for note in player.deviations] == [
+        ("wait", "only the steps before it were checked")
     ]
     assert preview.check(reader.read(HEAD + UPDATE, "my.toml")).unchecked_from is None
 

@@ -2,6 +2,9 @@
 
 from time import process_time
 
+import pytest
+
+from forenotice.emulator import command
 from forenotice.emulator.scenarios import catalogue, preview, reader
 from forenotice.emulator.scenarios.format import Scenario
 
@@ -97,9 +100,10 @@ def test_a_scenario_without_events_has_a_scale() -> None:
     assert len(preview.timeline(scenario('[[step]]\nwait = "1m"\n'))) == 2
 
 
-def test_the_catalogue_is_shown_whole_and_quickly() -> None:
+def test_the_catalogue_is_shown_whole_and_quickly(capsys: pytest.CaptureFixture[str]) -> None:
     began = process_time()
-    text = preview.catalogue()
+    assert command.main(["--list"]) == 0
+    text = capsys.readouterr().out
     assert process_time() - began < 0.5
     assert [line.split(" ")[0] for line in text.splitlines() if line[:1].isalpha()][1:] == catalogue.names()
     assert all(len(line) <= preview.WIDTH for line in text.splitlines())

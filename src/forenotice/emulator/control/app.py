@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar, cast
 
+import msgspec
 from fastapi import Depends, FastAPI, Query, Request
 from fastapi import Path as PathParam
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -157,14 +158,14 @@ def show_state(controller: ControllerOf) -> Answer:
 @routes.get("/scenarios")
 def list_scenarios() -> Answer:
     """The catalogue, with a picture of each."""
-    return Answer({"items": [preview.described(catalogue.load(name)) for name in catalogue.names()], "next": None})
+    return Answer({"items": [catalogue.summary(catalogue.load(name)) for name in catalogue.names()], "next": None})
 
 
 @routes.get("/scenarios/{name}")
 def show_scenario(name: Name) -> Answer:
     """One of the catalogue, with its TOML."""
     found = catalogue.load(name)
-    return Answer({**preview.described(found), "toml": found.text.content})
+    return Answer({**msgspec.structs.asdict(catalogue.summary(found)), "toml": found.text.content})
 
 
 @routes.post("/play")

@@ -49,7 +49,7 @@ def playing(player: Player) -> View:
         "done": player.done,
         "waiting_for": player.waiting_for,
         "events": dict(player.labels),
-        "notes": [{"at": moment(note.at), "said": note.said} for note in player.deviations],
+        "notes": [{"at": moment(note.at), "message": note.message} for note in player.deviations],
     }
 
 

@@ -9,6 +9,7 @@ from forenotice.core import errors
 from forenotice.emulator.scenarios import preview, reader
 from forenotice.emulator.scenarios.format import Scenario
 from forenotice.emulator.scenarios.text import nearest
+from forenotice.emulator.views import ScenarioSummary
 
 SUFFIX = ".toml"
 _FOLDER = resources.files(__name__)
@@ -34,6 +35,17 @@ def load_any(name_or_path: str, resources: Sequence[str] = (), seed: int | None 
     if seed is not None:
         scenario = replace(scenario, seed=seed)
     return preview.check(scenario)
+
+
+def summary(scenario: Scenario) -> ScenarioSummary:
+    return ScenarioSummary(
+        name=scenario.name,
+        title=scenario.title,
+        description=scenario.description,
+        timing=scenario.timing,
+        resources=list(scenario.resources),
+        picture=preview.timeline(scenario),
+    )
 
 
 def _is_path(name: str) -> bool:

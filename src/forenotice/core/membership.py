@@ -44,7 +44,7 @@ def add_host(draft: Draft, host: Host) -> Host:
         known = draft.host(host.name)
         raise errors.ConflictError(f"host {host.name} exists already", host=host.name, cordoned=known.cordoned)
     draft.put_host(host)
-    draft.note("host.added", host=host.name, cordoned=host.cordoned, labels=dict(host.labels), capacity=host.capacity)
+    draft.note("host.added", host, cordoned=host.cordoned, labels=dict(host.labels), capacity=host.capacity)
     draft.make_room()
     return host
 
@@ -57,10 +57,10 @@ def set_host(draft: Draft, host: Host) -> Host:
         return before
     draft.put_host(host)
     if host.cordoned != before.cordoned:
-        draft.note("host.cordoned" if host.cordoned else "host.uncordoned", host=host.name)
+        draft.note("host.cordoned" if host.cordoned else "host.uncordoned", host)
     differing = [field for field in ("labels", "capacity") if getattr(host, field) != getattr(before, field)]
     if differing:
-        draft.note("host.changed", host=host.name, fields=differing, labels=dict(host.labels), capacity=host.capacity)
+        draft.note("host.changed", host, fields=differing, labels=dict(host.labels), capacity=host.capacity)
     if not host.cordoned and (before.cordoned or host.capacity != before.capacity):
         draft.make_room()
     return host
@@ -76,20 +76,12 @@ def remove_host(draft: Draft, name: str) -> None:
     draft.host(name)
     vms = draft.vms_on(name)
     if vms:
-        raise errors.ConflictError(
-            f"host {name} still has {len(vms)} VMs, such as {vms[0].name}: move or remove them first",
-            host=name,
-            vms=len(vms),
-            such_as=_first_names(vms),
-        )
+        why = f"host {name} still has {len(vms)} VMs, such as {vms[0].name}: move or remove them first"
+        raise errors.ConflictError(why, host=name, vms=len(vms), such_as=_first_names(vms))
     for operation in draft.world.operations.values():
         if operation.status.live and name in operation.targets.values():
-            raise errors.ConflictError(
-                f"operation {operation.id} is moving VMs to host {name}: let it end first",
-                host=name,
-                operation=operation.id,
-                status=operation.status,
-            )
+            why = f"operation {operation.id} is moving VMs to host {name}: let it end first"
+            raise errors.ConflictError(why, host=name, operation=operation.id, status=operation.status)
     draft.remove_host(name)
     draft.note("host.removed", host=name)
 
@@ -108,7 +100,7 @@ def add_group(draft: Draft, name: str, kind: ScopeKind, policy: Policy) -> Scope
     fleet.require_policy(kind, policy)
     scope = Scope(key=key, kind=kind, tag=draft.new_id()[:8], policy=policy)
     draft.put_scope(scope)
-    draft.note("group.added", scope=key, kind=kind)
+    draft.note("group.added", scope, kind=kind)
     return scope
 
 
@@ -117,12 +109,8 @@ def remove_group(draft: Draft, name: str) -> None:
     draft.scope(key)
     vms = draft.vms_in(key)
     if vms:
-        raise errors.ConflictError(
-            f"group {name} still has {len(vms)} VMs, such as {vms[0].name}: regroup or remove them first",
-            group=name,
-            vms=len(vms),
-            such_as=_first_names(vms),
-        )
+        why = f"group {name} still has {len(vms)} VMs, such as {vms[0].name}: regroup or remove them first"
+        raise errors.ConflictError(why, group=name, vms=len(vms), such_as=_first_names(vms))
     draft.remove_scope(key)
     draft.note("group.removed", scope=key)
 
@@ -135,7 +123,7 @@ def set_policy(draft: Draft, key: str, policy: Policy) -> Scope:
     before, was_listening = scope.policy, is_listening(scope, draft.now, draft.timing)
     scope = replace(scope, policy=policy)
     draft.put_scope(scope)
-    draft.note("scope.policy_changed", scope=key, policy=policy_facts(policy))
+    draft.note("scope.policy_changed", scope, policy=policy_facts(policy))
     # What a budget or a window holds back may be free to go.
     draft.wake(key)
     draft.replan(key)
@@ -181,7 +169,7 @@ def put_new_vm(draft: Draft, spec: VmSpec) -> Vm:
     _enter_scope(draft, vm)
     draft.put_vm(vm)
     lifecycle.recheck_planned(draft, vm.host)
-    draft.note("vm.added", scope=vm.scope, vm=vm.name, host=vm.host)
+    draft.note("vm.added", vm)
     return vm
 
 
@@ -218,7 +206,7 @@ def change_vm(draft: Draft, name: str, changes: Mapping[str, Any]) -> Vm:
         lifecycle.recheck_planned(draft, before.host)
         lifecycle.recheck_planned(draft, vm.host)
     differing = sorted(field for field in SETTABLE if getattr(vm, field) != getattr(before, field))
-    draft.note("vm.changed", scope=vm.scope, vm=name, host=vm.host, fields=differing)
+    draft.note("vm.changed", vm, fields=differing)
     if before.scope != vm.scope:
         draft.note("vm.left", scope=before.scope, vm=name)
     if before.host != vm.host or vm.takes < before.takes:
@@ -227,15 +215,13 @@ def change_vm(draft: Draft, name: str, changes: Mapping[str, Any]) -> Vm:
 
 
 def _require_quiet(draft: Draft, vm: Vm) -> None:
-    """Who came to a host now would not be told of the maintenance that its VMs were told of."""
+    """No VM is placed on a host whose update or reboot has been announced: its guest would not be told."""
     for operation in placement.maintenance_of(draft, vm.host):
-        raise errors.ConflictError(
+        why = (
             f"host {vm.host} has a {operation.kind} that is {operation.status}, of which {vm.name} would not be told: "
-            f"choose another host, wait for its end, or cancel operation {operation.id}",
-            host=vm.host,
-            operation=operation.id,
-            status=operation.status,
+            f"choose another host, wait for its end, or cancel operation {operation.id}"
         )
+        raise errors.ConflictError(why, host=vm.host, operation=operation.id, status=operation.status)
 
 
 def remove_vm(draft: Draft, name: str) -> None:
@@ -246,18 +232,7 @@ def remove_vm(draft: Draft, name: str) -> None:
 
 
 def spec_of(vm: Vm) -> VmSpec:
-    return VmSpec(
-        name=vm.name,
-        host=vm.host,
-        group=vm.group,
-        update_domain=vm.update_domain,
-        fault_domain=vm.fault_domain,
-        spot=vm.spot,
-        addresses=vm.addresses,
-        vm_id=vm.vm_id,
-        facts=vm.facts,
-        size=vm.size,
-    )
+    return VmSpec(**{each.name: getattr(vm, each.name) for each in fields(VmSpec)})
 
 
 def claim_identities(draft: Draft, vms: Iterable[Vm]) -> None:
@@ -265,17 +240,15 @@ def claim_identities(draft: Draft, vms: Iterable[Vm]) -> None:
         for identity in vm.known_by:
             owner = draft.world.addresses.setdefault(identity, vm.name)
             if owner != vm.name:
-                raise errors.ConflictError(
-                    f"{identity} of {vm.name} belongs to {owner}: addresses and vmIds are unique in the fleet",
-                    vm=vm.name,
-                    other=owner,
-                    identity=identity,
-                )
+                why = f"{identity} of {vm.name} belongs to {owner}: addresses and vmIds are unique in the fleet"
+                raise errors.ConflictError(why, vm=vm.name, other=owner, identity=identity)
 
 
 def _checked(draft: Draft, spec: VmSpec, vm_id: str, known: Sequence[str] = ()) -> Vm:
     """Addresses that the VM already has (`known`) stay, even if they would be refused today."""
     draft.host(spec.host)
+    allow = draft.allows_loopback
+    addresses = [each if each in known else fleet.require_address(each, loopback=allow) for each in spec.addresses]
     key = fleet.standalone_key(spec.name) if spec.group is None else draft.scope(fleet.group_key(spec.group)).key
     return Vm(
         name=spec.name,
@@ -285,12 +258,7 @@ def _checked(draft: Draft, spec: VmSpec, vm_id: str, known: Sequence[str] = ()) 
         update_domain=fleet.require_domain("update domain", spec.update_domain),
         fault_domain=fleet.require_domain("fault domain", spec.fault_domain),
         spot=spec.spot,
-        addresses=tuple(
-            dict.fromkeys(
-                address if address in known else fleet.require_address(address, loopback=draft.allows_loopback)
-                for address in spec.addresses
-            )
-        ),
+        addresses=tuple(dict.fromkeys(addresses)),
         facts=spec.facts,
         size=fleet.require_amount("size", spec.size),
     )
@@ -303,13 +271,7 @@ def _enter_scope(draft: Draft, vm: Vm) -> None:
 
 def _require_unnamed(draft: Draft, vm: Vm, what: str) -> None:
     for operation in draft.live_operations_naming(vm.name):
-        if operation.status is Status.PLANNED:
-            continue
-        raise errors.ConflictError(
-            f"{vm.name} cannot be {what} while operation {operation.id} ({operation.kind}, {operation.status}) "
-            "names it: cancel that or let it end",
-            vm=vm.name,
-            operation=operation.id,
-            kind=operation.kind,
-            status=operation.status,
-        )
+        if operation.status is not Status.PLANNED:
+            facts = {"operation": operation.id, "kind": operation.kind, "status": operation.status}
+            why = f"{vm.name} cannot be {what} while operation {operation.id} ({operation.kind}, {operation.status})"
+            raise errors.ConflictError(f"{why} names it: cancel that or let it end", vm=vm.name, **facts)

@@ -101,33 +101,34 @@ def _heeded(differences: Iterable[Difference], *, prune: bool, move: bool) -> It
 def _make_so(draft: Draft, spec: FleetSpec, each: Difference) -> None:
     name, wanted = each.name, {field: described for field, (_, described) in each.fields.items()}
     match each.action, each.noun:
-        case "add", "host":
-            with _naming("hosts", name):
-                membership.add_host(draft, spec.hosts[name].host(Host(name=name)))
-        case "change", "host":
-            with _naming("hosts", name):
-                membership.set_host(draft, replace(draft.host(name), **wanted))
         case "remove", "host":
             _remove_host(draft, name)
-        case "add", "group":
-            with _naming("groups", name):
-                membership.add_group(draft, name, spec.groups[name].kind, spec.groups[name].policy)
-        case "change", "group":
-            with _naming("groups", name):
-                _change_group(draft, name, spec.groups[name])
         case "remove", "group":
             membership.remove_group(draft, name)
-        case "add", "vm":
-            with _naming("vms", name):
-                membership.put_new_vm(draft, spec.vms[name])
-        case "change", "vm":
-            with _naming("vms", name):
-                membership.change_vm(draft, name, wanted)
         case "remove", "vm":
             membership.remove_vm(draft, name)
-        case "change", "policy of vm":
-            with _naming("vms", name):
-                membership.set_policy(draft, fleet.standalone_key(name), spec.policies.get(name, DEFAULT_POLICY))
+        case (("add" | "change"), noun):
+            with _naming(noun.removeprefix("policy of ") + "s", name):
+                _add_or_change(draft, spec, each, wanted)
+
+
+def _add_or_change(draft: Draft, spec: FleetSpec, each: Difference, wanted: dict[str, Any]) -> None:
+    name = each.name
+    match each.action, each.noun:
+        case "add", "host":
+            membership.add_host(draft, spec.hosts[name].host(Host(name=name)))
+        case "change", "host":
+            membership.set_host(draft, replace(draft.host(name), **wanted))
+        case "add", "group":
+            membership.add_group(draft, name, spec.groups[name].kind, spec.groups[name].policy)
+        case "change", "group":
+            _change_group(draft, name, spec.groups[name])
+        case "add", "vm":
+            membership.put_new_vm(draft, spec.vms[name])
+        case "change", "vm":
+            membership.change_vm(draft, name, wanted)
+        case _:
+            membership.set_policy(draft, fleet.standalone_key(name), spec.policies.get(name, DEFAULT_POLICY))
 
 
 def _remove_host(draft: Draft, name: str) -> None:

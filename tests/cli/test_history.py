@@ -28,10 +28,10 @@ def told(module_control: Control) -> dict[str, str]:
 
 def test_an_event_is_told_from_its_beginning_to_its_end(cli: Run, told: dict[str, str]) -> None:
     head, *lines = cli("history", "--event", told["event"]).out.splitlines()
-    assert head.split() == ["at", "action", "about", "details", "by", "from", "why"]
+    assert head.split() == ["at", "action", "about", "what", "happened", "by", "from", "why"]
     assert [line.split()[3] for line in lines] == ["event.scheduled", "event.approved", "event.canceled"]
     scheduled = lines[0]
-    assert re.search(r"Reboot of web-0, not before \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", scheduled)
+    assert re.search(r"Reboot of web-0 was announced, not before \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", scheduled)
     assert f"group web, host host-a, event {told['event']}, operation {told['operation']}" in scheduled
     assert re.search(r"operator:admin +127\.0\.0\.1 +new kernel$", scheduled)
 

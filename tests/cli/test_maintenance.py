@@ -93,7 +93,7 @@ def test_what_starts_at_once_says_so(fresh: Run) -> None:
     assert deleted[0] == "Deletion of web-0 is Started; it announces no event."
     (said,) = deleted[1:]
     assert said.startswith("  what it does: forenotice operation explain ")
-    assert fresh(*said.split()[-3:]).out.startswith("It has started at ")
+    assert fresh(*said.split()[-3:]).out.startswith("It started at ")
 
 
 def test_an_approval_says_what_is_waited_for_still(fresh: Run) -> None:
@@ -202,7 +202,7 @@ def test_what_a_window_puts_off_is_planned(fresh: Run) -> None:
     for shown in (fresh("host", "show", "host-b").out, fresh("vm", "show", "db").out):
         assert re.search(r"^planned +host-update, guests will be told: in ", shown, re.MULTILINE)
     assert "planned" not in fresh("host", "show", "host-a").out
-    assert re.search(r"operation\.planned .*announce at \d{4}-", fresh("history", "--operation", operation).out)
+    assert re.search(r"operation\.planned .*guests are told at \d{4}-", fresh("history", "--operation", operation).out)
     asked = ("--hosts", "host-a", "--kind", "update", "--window", window)
     [stop] = fresh("rollout", "plan", *asked, "--json").json["stops"]
     told, starts = (datetime.fromisoformat(stop[name]) for name in ("announced_at", "not_before"))

@@ -11,15 +11,15 @@ import click
 import msgspec
 
 from forenotice import views
-from forenotice.cli import commands, times, wait
+from forenotice.cli import commands, times
 from forenotice.cli.commands import Operator, UsageError, operator, option, switch
-from forenotice.cli.output import cell, progress
+from forenotice.cli.output import progress
 from forenotice.core import errors
 
 SHOWN = 50
 FORMATS = ("jsonl", "csv")
 REMOVED = ("entries", "operations", "events", "rollouts")
-COLUMNS = ("at", "action", "about", "details", "by", "from", "why")
+COLUMNS = ("at", "action", "about", "what happened", "by", "from", "why")
 
 
 @operator(
@@ -159,12 +159,14 @@ def _counted(pruned: "views.history.Pruned") -> str:
 
 
 def row(entry: "views.history.Entry") -> tuple[object, ...]:
+    from forenotice.views import wording
+
     data = entry.data
     return (
         times.utc(entry.at),
         entry.action,
         _about(entry),
-        _details(data),
+        wording.sentence(entry),
         entry.by or data.get("approved_by"),
         entry.origin,
         entry.reason or data.get("reason"),
@@ -178,33 +180,3 @@ def _about(entry: "views.history.Entry") -> str:
     if entry.scope and not entry.vm:
         about.insert(0, entry.scope.replace(":", " ", 1))
     return ", ".join(about)
-
-
-def _details(data: dict[str, Any]) -> str:
-    """What the other columns do not show."""
-    rest = {name: value for name, value in data.items() if name not in ("reason", "approved_by")}
-    shown: list[str] = []
-    match rest:
-        case {"type": str() as what, "resources": list() as names} | {"kind": str() as what, "vms": list() as names}:
-            shown.append(f"{what} of {', '.join(names) or 'no VM'}")
-            rest = {name: value for name, value in rest.items() if value is not what and value is not names}
-    for name, value in rest.items():
-        match name, value:
-            case (("not_before" | "announce_at" | "to" | "before"), str()):
-                shown.append(f"{name.replace('_', ' ')} {_moment(value)}")
-            case (("results" | "failures"), dict()):
-                shown += wait.outcomes(value)
-            case "because", list():
-                shown.append(f"because of {', '.join(map(str, value))}")
-            case "late", bool():
-                shown += ["after NotBefore"] if value else []
-            case _ if text := cell(value).plain:
-                shown.append(f"{name}: {text}")
-    return ", ".join(shown)
-
-
-def _moment(text: str) -> str:
-    try:
-        return times.utc(times.read(text))
-    except ValueError:
-        return text

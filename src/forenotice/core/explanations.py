@@ -17,6 +17,27 @@ TOLD_TOGETHER = frozenset({BlockerKind.APPROVAL, BlockerKind.TARGET_HOST, Blocke
 SENTENCES = 3
 """Of a rollout: operations and hosts that are explained in words; the facts have more."""
 
+PHRASES: Mapping[str, tuple[str, str]] = {
+    "approval": ("an approval", "your approval ({name})"),
+    "notice": ("its full notice, because its scope is not listening",) * 2,
+    "start-up": ("guests to see it, because the service has just started",) * 2,
+    "clock": ("its full notice, because the clock jumped ahead",) * 2,
+    "update-domain": ("another update domain", "your other update domain in {name}, which is down"),
+    "vm-busy": ("another operation on a VM to end", "another operation on {vm} to end"),
+    "earlier-deletion": ("an earlier deletion to be approved", "your earlier deletion in {name} to be approved"),
+    "target-host": ("a host that can take a VM", "a host that can take {vm}"),
+    "budget": ("a group to have enough VMs left", "your group {name} to have enough VMs left"),
+    "window": ("a maintenance window", "your maintenance window ({name})"),
+    "announcement": (
+        "guests to be told before a maintenance window opens",
+        "guests to be told before your maintenance window ({name}) opens",
+    ),
+    "host-busy": ("other maintenance of the host",) * 2,
+    "rollout": ("its paused rollout",) * 2,
+    "driver": ("the driver to carry it out",) * 2,
+}
+"""What is waited for, in general and when it is the reader's own."""
+
 Facts = Mapping[str, object]
 
 

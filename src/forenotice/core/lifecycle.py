@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from forenotice.core import errors, fleet, placement, windows
 from forenotice.core.blockers import Blocker, BlockerKind, start_blockers
@@ -145,7 +146,11 @@ def start(draft: Draft, operation: Operation) -> None:
     draft.note("operation.started", operation, targets=dict(targets))
     for event in draft.live_events_of(operation.id):
         draft.put_event(replace(event, status=Status.STARTED))
-        draft.note("event.started", event, host=operation.host)
+        draft.note("event.started", event, host=operation.host, **_named(event))
+
+
+def _named(event: Event) -> dict[str, Any]:
+    return {"type": event.type, "resources": list(event.resources)}
 
 
 # End
@@ -157,7 +162,7 @@ def end(draft: Draft, operation: Operation, status: Status) -> None:
     for event in draft.live_events_of(operation.id):
         mine = {name: results[name] for name in event.resources if name in results}
         draft.put_event(replace(event, status=status, ended_at=draft.now))
-        draft.note(f"event.{status.lower()}", event, host=operation.host, results=mine)
+        draft.note(f"event.{status.lower()}", event, host=operation.host, results=mine, **_named(event))
         draft.wake(event.scope)
     ended = replace(operation, status=status, ended_at=draft.now, due_at=None, held=False)
     draft.put_operation(replace(ended, claimed_by=None, claimed_until=None))

@@ -10,7 +10,8 @@ from forenotice.core.announcements import BY_POLICY, BY_SILENCE
 from forenotice.core.blockers import BlockerKind
 from forenotice.core.fleet import names
 from forenotice.core.operations import EventType, Kind
-from forenotice.portal import renderer, words
+from forenotice.portal import renderer
+from forenotice.views import wording
 
 View = dict[str, Any]
 
@@ -104,7 +105,7 @@ def _start(operation: View, at: str) -> str:
     if not awaited:
         return f"{said}, if what is in the way ends earlier{later}."
     approve = "approves" if len(awaited) == 1 else "approve"
-    return f"{said}, as soon as {words.several(map(_approver, awaited))} {approve}{later}."
+    return f"{said}, as soon as {wording.several(map(_approver, awaited))} {approve}{later}."
 
 
 def _roughly(ahead: timedelta) -> str:
@@ -117,7 +118,7 @@ def _waits(operation: View) -> list[str]:
     said = list(operation["sentences"])
     awaited = _awaited(operation)
     if operation["status"] == "Scheduled" and awaited:
-        vms = words.several(name for event in awaited for name in event["resources"])
+        vms = wording.several(name for event in awaited for name in event["resources"])
         said.append(
             f"Until then nothing happens to {vms}: this is the time to prepare. A guest that reads its events approves "
             "when it is ready, or you approve in its place on the event's page."
@@ -138,28 +139,28 @@ def _not_waited_for(operation: View, silence: timedelta) -> list[str]:
     said = []
     if silent:
         said.append(
-            f"Not waited for: {words.several(silent)}. Nobody there listens: no guest has asked for its events within "
+            f"Not waited for: {wording.several(silent)}. Nobody there listens: no guest has polled within "
             f"the last {renderer.span(silence)}, or the policy says so."
         )
     if settled:
-        said.append(f"Not waited for: {words.several(settled)}, by policy: it approves {operation['kind']}s itself.")
+        said.append(f"Not waited for: {wording.several(settled)}, by policy: it approves {operation['kind']}s itself.")
     return said
 
 
 def _who(event: View) -> str:
-    vms = words.several(event["resources"])
+    vms = wording.several(event["resources"])
     return f"{vms} of group {event['group']}" if event["group"] else vms
 
 
 def _approver(event: View) -> str:
     """Any of a group's VMs approves for all that its event names."""
-    vms = words.several(event["resources"])
+    vms = wording.several(event["resources"])
     return f"{event['group']} ({vms})" if len(event["resources"]) > 1 else vms
 
 
 def besides(preview: View) -> list[str]:
     said = [f"Host {name} is cordoned: no VM is put there until somebody uncordons it." for name in preview["cordons"]]
-    ended = [f"the {words.kind_of(each['kind'])} of {words.several(each['vms'])}" for each in preview["ends"]]
+    ended = [f"the {wording.kind_of(each['kind'])} of {wording.several(each['vms'])}" for each in preview["ends"]]
     if ended:
         said.append(f"What was announced or under way there is over: {names(ended)}.")
     return said

@@ -15,8 +15,8 @@ from markupsafe import Markup, escape
 from starlette.responses import Response
 
 from forenotice import __version__
-from forenotice.portal import words
 from forenotice.portal.timeline import MOST_MARKS, Timeline
+from forenotice.views import wording
 
 PLACE = "/static"
 TYPES: Final[Mapping[str, str]] = {
@@ -95,12 +95,12 @@ class Renderer:
             bytecode_cache=_COMPILED,
         )
         self._environment.filters |= {
-            "failed": words.failed,
+            "failed": wording.failed,
             "machine": machine,
             "mark": mark,
             "moment": moment,
             "relative": relative,
-            "several": words.several,
+            "several": wording.several,
             "span": span,
             "told": told,
             "utc": utc,

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from forenotice.core.draft import Draft, World
-from forenotice.core.explanations import Explanation
+from forenotice.core.explanations import PHRASES, Explanation
 from forenotice.core.journal import Entry
 from forenotice.core.operations import Event, Operation
 from forenotice.core.roles import TENANT
@@ -32,22 +32,10 @@ TOLD = frozenset(
 )
 """What an entry's data may tell; anything that is added later is not told before it is named here."""
 
-PHRASES: Mapping[str, tuple[str, str]] = {
-    "approval": ("your approval ({name})", "somebody else's approval"),
-    "notice": ("its full notice, because nobody there listens",) * 2,
-    "start-up": ("guests to see it, because the service has just started",) * 2,
-    "clock": ("its full notice, because the clock jumped ahead",) * 2,
-    "update-domain": ("your other update domain in {name}, which is out", "an update domain of somebody else's"),
-    "vm-busy": ("another operation on {vm} to end", "another operation on somebody else's VM to end"),
-    "earlier-deletion": ("your earlier deletion in {name} to be approved", "somebody else's approval"),
-    "target-host": ("a host that can take {vm}", "a host that can take somebody else's VM"),
-    "budget": ("your group {name} to have enough VMs left", "somebody else's group to have enough VMs left"),
-    "window": ("your maintenance window ({name})", "a maintenance window"),
-    "announcement": ("guests to be told before your maintenance window ({name}) opens", "guests to be told"),
-    "driver": ("the platform to carry it out",) * 2,
-}
-"""What is waited for, if it is one's own and if it is not; what is not named here is the platform's."""
-OTHERWISE = ("the platform",) * 2
+OTHERS = dict.fromkeys(("approval", "earlier-deletion"), "somebody else's approval") | dict.fromkeys(
+    ("host-busy", "rollout"), "the platform"
+)
+"""What is told of blockers that are somebody else's, where that is not the general phrase."""
 
 
 def limited(world: World, seen: Selector | None) -> World:
@@ -129,7 +117,9 @@ def explanation(draft: Draft, found: Explanation, seen: Selector | None) -> Expl
         if own:
             kept |= {key: facts[key] for key in ("scope", "event", "operation", "vm", "resources") if key in facts}
         name = str(facts.get("scope", "")).partition(":")[2]
-        phrase = PHRASES.get(str(facts["kind"]), OTHERWISE)[0 if own else 1].format(vm=facts.get("vm", ""), name=name)
+        kind = str(facts["kind"])
+        general, mine = PHRASES.get(kind, ("the platform",) * 2)
+        phrase = mine.format(vm=facts.get("vm", ""), name=name) if own else OTHERS.get(kind, general)
         if isinstance(until := facts.get("until"), datetime):
             phrase += f" until {until:%Y-%m-%d %H:%M:%S} UTC"
         said[phrase] = None

@@ -11,12 +11,13 @@ from forenotice.control.responses import status_of
 from forenotice.core import errors, roles
 from forenotice.core.roles import Need
 from forenotice.core.timing import SILENCE
-from forenotice.portal import preview, renderer, words
+from forenotice.portal import preview, renderer
 from forenotice.portal.actions import ACTIONS, Action
 from forenotice.portal.page import PageRequest, Pages
 from forenotice.service import maintenance, queries
 from forenotice.service import preview as previews
 from forenotice.service.calls import View
+from forenotice.views import wording
 
 SUGGESTED = 50
 FIELDS = ("kind", "name", "notice", "reason")
@@ -133,7 +134,7 @@ def _shown(
         action=action,
         given=given,
         names=names,
-        what=f"{action.verb} {words.several(names)}" if action and names else "",
+        what=f"{action.verb} {wording.several(names)}" if action and names else "",
         suggestions=_suggestions(visit, action),
         preview=preview,
         refused=refused,
@@ -157,7 +158,7 @@ def _suggestions(visit: PageRequest, action: Action | None) -> list[tuple[str, s
 
 
 def _done(action: Action, names: list[str], made: list[View]) -> str:
-    what = f"{action.verb} {words.several(names)}"
+    what = f"{action.verb} {wording.several(names)}"
     if len(made) > 1:
         return f"{what}: {len(made)} operations are made."
     (operation,) = made

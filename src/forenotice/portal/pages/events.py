@@ -10,11 +10,12 @@ from starlette.responses import Response
 from forenotice.core import errors
 from forenotice.core.operations import Kind
 from forenotice.core.roles import Need
-from forenotice.portal import milestones, renderer, wording, words
+from forenotice.portal import milestones, renderer
 from forenotice.portal.milestones import Moments
 from forenotice.portal.page import GUESTS_AT, PageRequest, Pages, local
 from forenotice.service import maintenance, overview, queries
 from forenotice.service.calls import View
+from forenotice.views import wording
 from forenotice.wire import versions
 
 ID = re.compile(r"[A-Za-z0-9-]{1,64}")
@@ -91,11 +92,11 @@ def show_operation(visit: PageRequest) -> Response:
 
 
 def _what(operation: View) -> str:
-    return f"{words.kind_of(operation['kind'])} of {words.several(operation['vms'])}"
+    return f"{wording.kind_of(operation['kind'])} of {wording.several(operation['vms'])}"
 
 
 def title(event: View) -> str:
-    return f"{event['type']} of {words.several(event['resources'])}"
+    return f"{event['type']} of {wording.several(event['resources'])}"
 
 
 def _id(visit: PageRequest) -> str:
@@ -132,7 +133,7 @@ def _shared(found: View) -> dict[str, Any]:
         **{name: found[name] for name in ("event", "operation", "may_approve", "may_cancel")},
         "told": found["told"] and json.dumps(found["told"], indent=2),
         "heading": title(found["event"]),
-        "kind": words.kind_of(found["operation"]["kind"]),
+        "kind": wording.kind_of(found["operation"]["kind"]),
         "needs_approval": _needs_approval(found["operation"]),
     }
 
@@ -150,7 +151,7 @@ def _curl(visit: PageRequest, event: View) -> str:
 
 def _approval(event: View) -> View:
     by = event["approved_by"]
-    return {**event, "approved": bool(by), "said": words.approved_by(by)}
+    return {**event, "approved": bool(by), "said": wording.approved_by(by)}
 
 
 def _needs_approval(operation: View) -> bool:

@@ -13,12 +13,13 @@ from forenotice.core import errors, roles
 from forenotice.core.fleet import NAME, group_key
 from forenotice.core.operations import Kind, VmState
 from forenotice.core.roles import Need
-from forenotice.portal import policy_form, renderer, wording
+from forenotice.portal import policy_form, renderer
 from forenotice.portal.actions import ACTIONS, Action
 from forenotice.portal.page import PageRequest, Pages
 from forenotice.portal.policy_form import Fields
 from forenotice.service import fleet, fleet_map, history, overview, queries
 from forenotice.service.calls import View
+from forenotice.views import wording
 
 AFTER = re.compile(rf"(?:(?:group|vm):)?{NAME.pattern}")
 """A host's name or a scope's key, behind which a page begins."""

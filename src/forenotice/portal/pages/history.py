@@ -13,9 +13,9 @@ from forenotice.core import errors
 from forenotice.core.fleet import NAME
 from forenotice.core.journal import OF_TOKENS
 from forenotice.core.roles import Need
-from forenotice.portal import wording
 from forenotice.portal.page import PageRequest, Pages
 from forenotice.service import history
+from forenotice.views import wording
 
 SHOWN = 50
 ABOUT = ("vm", "scope", "host", "event", "operation", "rollout", "by")

@@ -11,11 +11,11 @@ from starlette.responses import Response
 from forenotice.core import errors
 from forenotice.core.operations import Status
 from forenotice.core.roles import Need
-from forenotice.portal import words
 from forenotice.portal.page import PageRequest, Pages
 from forenotice.portal.renderer import utc
 from forenotice.portal.timeline import MOST_LANES, Bar, draw
 from forenotice.service import overview, queries
+from forenotice.views import wording
 
 SPANS: Final[Mapping[str, tuple[str, timedelta]]] = {
     "1h": ("1 h", timedelta(hours=1)),
@@ -131,7 +131,7 @@ class _Label:
 
     def __str__(self) -> str:
         event = self.event
-        names = words.several(event["resources"])
+        names = wording.several(event["resources"])
         when = f"NotBefore {utc(event['not_before'])}" if event["status"] == Status.SCHEDULED else ""
         since = f"since {utc(event['started_at'])}" if event["status"] == Status.STARTED and event["started_at"] else ""
         return f"{event['type']} of {names}: {', '.join(part for part in (event['status'], when or since) if part)}"

@@ -12,10 +12,11 @@ from forenotice.control import models
 from forenotice.core import errors
 from forenotice.core.roles import Need
 from forenotice.core.rollouts import KINDS
-from forenotice.portal import forms, progress_bar, renderer, timeline, words
+from forenotice.portal import forms, progress_bar, renderer, timeline
 from forenotice.portal.page import PageRequest, Pages
 from forenotice.service import rollouts
 from forenotice.service.calls import View
+from forenotice.views import wording
 
 BLANK: Mapping[str, str] = {
     "kind": "update",
@@ -137,7 +138,7 @@ def _decides(group: View) -> str:
     rule, _, value = (group["budget"] or "").partition(" ")
     if not rule:
         return ""
-    said = words.POLICY[rule].format(value)
+    said = wording.POLICY[rule].format(value)
     return said if value == str(group["allowed"]) else f"{said}: {group['allowed']} out at once"
 
 

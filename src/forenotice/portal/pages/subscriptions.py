@@ -12,9 +12,9 @@ from forenotice.core.journal import SubscriptionState
 from forenotice.core.operations import OF_EVENTS
 from forenotice.core.roles import Need
 from forenotice.delivery import subscriptions
-from forenotice.portal import wording
 from forenotice.portal.page import PageRequest, Pages
 from forenotice.service.calls import View
+from forenotice.views import wording
 
 SHOWN = 50
 BLANK: Mapping[str, Any] = {"name": "", "url": "", "types": "", "groups": "", "statuses": (), "reason": ""}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from forenotice.core.journal import ACTIONS
-from forenotice.portal import wording, words
+from forenotice.views import wording
 
 NOTHING: dict[str, Any] = {
     **dict.fromkeys(("scope", "event", "operation", "host", "vm", "rollout")),
@@ -54,7 +54,7 @@ def test_titles_differ_within_their_noun() -> None:
             {"type": "Freeze", "resources": ["a", "b"], "not_before": AT, "approved_by": "silence"},
             {},
             "Freeze of a and b was announced, not before 2026-01-31 12:00:00 UTC."
-            " It was approved at once by silence, because nobody listens there.",
+            " It was approved at once by silence, because its scope is not listening.",
         ),
         ("event.approved", {"approved_by": "web-0"}, {}, "The event was approved by its guest web-0."),
         (
@@ -65,16 +65,18 @@ def test_titles_differ_within_their_noun() -> None:
         ),
         (
             "event.failed",
-            {"results": {"web-0": "done", "web-1": "no answer"}},
+            {"type": "Reboot", "resources": ["web-1"], "results": {"web-0": "done", "web-1": "no answer"}},
             {},
-            "The event has ended without success: web-1 (no answer).",
+            "Reboot of web-1 failed: web-1 (no answer).",
         ),
+        ("event.completed", {"type": "Reboot", "resources": ["web-0"]}, {}, "Reboot of web-0 completed."),
+        ("event.started", {}, {"scope": "group:web"}, "Maintenance of group web started."),
         ("event.canceled", {}, {"vm": "db"}, "The event was cancelled, because db has left its host."),
         (
             "operation.held",
             {"because": ["budget", "budget", "window"]},
             {},
-            "The operation could not start yet: it waits for a group's budget and a maintenance window.",
+            "The operation could not start yet: it waits for a group to have enough VMs left and a maintenance window.",
         ),
         (
             "operation.planned",
@@ -138,12 +140,12 @@ def test_sentences(action: str, data: dict[str, Any], named: dict[str, str], exp
 
 
 def test_many_names_are_counted() -> None:
-    assert words.several(f"vm-{number}" for number in range(48)).endswith("vm-5 and 42 more")
-    assert words.several(["one"]) == "one"
+    assert wording.several(f"vm-{number}" for number in range(48)).endswith("vm-5 and 42 more")
+    assert wording.several(["one"]) == "one"
 
 
 def test_somebody_elses_name_is_not_guessed() -> None:
     """Those who see some scopes alone are told of operators by their role."""
-    assert words.approved_by("operator") == "by an operator in its guests' place"
-    assert words.approved_by("tenant:web") == "by tenant web in its guests' place"
-    assert words.approved_by(None) == "by nobody yet"
+    assert wording.approved_by("operator") == "by an operator in its guests' place"
+    assert wording.approved_by("tenant:web") == "by tenant web in its guests' place"
+    assert wording.approved_by(None) == "by nobody yet"

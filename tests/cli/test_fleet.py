@@ -49,6 +49,14 @@ def test_labels_of_hosts(fresh: Run, tmp_path: Path) -> None:
     assert fresh("host", "show", "spare", "--json").json["cordoned"] is True
 
 
+def test_the_address_of_a_host(fresh: Run) -> None:
+    assert fresh("host", "add", "h", "--address", "10.0.0.1", "--json").json["address"] == "10.0.0.1"
+    assert "10.0.0.1" in fresh("host", "show", "h").out
+    assert fresh("host", "set", "h", "--address", "10.0.0.2", "--json").json["address"] == "10.0.0.2"
+    assert fresh("host", "set", "h", "--no-address", "--address", "10.0.0.1").code == 2
+    assert fresh("host", "set", "h", "--no-address", "--json").json["address"] is None
+
+
 def test_capacity_and_size(fresh: Run, tmp_path: Path) -> None:
     assert fresh("host", "add", "small", "--capacity", "3", "--json").json["capacity"] == 3
     made = fresh("vm", "add", "half", "--host", "small", "--size", "0.5", "--fact", "size=m2").out

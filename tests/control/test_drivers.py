@@ -3,12 +3,20 @@
 from tests.control.running import Control
 
 from forenotice.control import documented
+from forenotice.core.timing import Timing
+from forenotice.drivers.call_queue import CallQueues, CallTerms, DriverChoice
+from forenotice.drivers.simulated import SimulatedDriver
 from forenotice.service import results, tick
+
+
+def await_results(fleet: Control) -> None:
+    choice = DriverChoice(driver=SimulatedDriver(Timing()), terms=CallTerms(awaits_results=True))
+    fleet.service.calls = CallQueues([choice], fleet.service.runtime, fleet.service.nudge.set)
 
 
 def test_the_token_of_a_call_tells_the_result_of_that_call_and_nothing_else(fleet: Control) -> None:
     [operation] = fleet.post("/v1/operations", {"kind": "hardware-failure", "names": ["host-a"]})["operations"]
-    fleet.service.calls.awaits_results = True
+    await_results(fleet)
     (task,) = tick.tick(fleet.service).tasks
     key = results.key(fleet.service)
     path = f"/v1/operations/{operation['id']}/result"
@@ -31,7 +39,7 @@ def test_a_result_is_taken_once_and_refused_with_the_state(fleet: Control) -> No
     result = {"attempt": 1, "done": operation["vms"], "failures": {}}
     refused = fleet.ask("POST", path, result)
     assert (refused.status, refused.json["error"]["facts"]["status"]) == (409, "Started")
-    fleet.service.calls.awaits_results = True
+    await_results(fleet)
     (task,) = tick.tick(fleet.service).tasks
     result["done"] = list(task.vms)
     documented.Operation.model_validate(fleet.post(path, result))

@@ -12,7 +12,7 @@ from forenotice.control import documented
 def test_a_host_from_its_first_day_to_its_last(control: Control) -> None:
     made = control.ask("POST", "/v1/hosts", {"name": "host-a"})
     assert made.status == 201
-    empty = {"name": "host-a", "cordoned": False, "labels": {}, "capacity": None, "used": 0, "vms": 0}
+    empty = {"name": "host-a", "cordoned": False, "labels": {}, "capacity": None, "address": None, "used": 0, "vms": 0}
     assert made.json == empty
     assert control.ask("PATCH", "/v1/hosts/host-a", {"cordoned": True}).json["cordoned"] is True
     assert control.get("/v1/hosts/host-a") == {**empty, "cordoned": True}
@@ -33,6 +33,16 @@ def test_labels(fleet: Control) -> None:
     assert "'r 2' is not the value of a label: 1 to 64 letters" in refused.message
     assert "only hosts have" in fleet.ask("GET", "/v1/vms?name=label:rack%3Dr2").message
     assert fleet.get("/v1/fleet")["hosts"]["host-z"] == {"labels": {"rack": "r2"}}
+
+
+def test_the_address_of_a_host(fleet: Control) -> None:
+    address = "qemu+ssh://small/system"
+    assert fleet.post("/v1/hosts", {"name": "small", "address": address})["address"] == address
+    assert fleet.get("/v1/fleet")["hosts"]["small"] == {"address": address}
+    for wrong in ("", "two words", "x" * 257, 7):
+        assert fleet.ask("PATCH", "/v1/hosts/small", {"address": wrong}).status == 400
+    assert fleet.ask("PATCH", "/v1/hosts/small", {"cordoned": True}).json["address"] == address
+    assert fleet.ask("PATCH", "/v1/hosts/small", {"address": None}).json["address"] is None
 
 
 def test_capacity_and_size(fleet: Control) -> None:

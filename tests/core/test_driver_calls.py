@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.builders import CLAIM, MINUTE, SECOND, Site, failure, is_nothing, row, success
 
-from forenotice.core import driver_calls
+from forenotice.core import driver_calls, membership
 from forenotice.core.driver_calls import Finished, NotYet, Task
 from forenotice.core.fleet import Policy
 from forenotice.core.operations import Kind, Operation, Status
@@ -26,6 +26,9 @@ def alone(*, hosts: str = "ab", timing: Timing | None = None) -> Site:
 
 def test_the_driver_is_told_everything_it_needs() -> None:
     site = alone()
+    for name in "ab":
+        with site.transaction(hosts=[name]) as draft:
+            membership.set_host(draft, replace(draft.host(name), labels={"rack": name}, address=f"10.0.0.{name}"))
     operation = site.schedule(Kind.LIVE_MIGRATION, "a")
     assert site.tick() == [
         Task(
@@ -38,6 +41,9 @@ def test_the_driver_is_told_everything_it_needs() -> None:
             started_at=site.now,
             vm_ids={name: site.vm(name).vm_id for name in ("db", "www")},
             events={event.resources[0]: event.id for event in site.events(operation)},
+            labels={"rack": "a"},
+            address="10.0.0.a",
+            target_addresses={"db": "10.0.0.b", "www": "10.0.0.b"},
         )
     ]
     assert site.operation(operation).claimed_by == "p"

@@ -380,15 +380,26 @@ def test_what_no_host_can_be_labelled(labels: dict[str, str], said: str) -> None
         membership.set_host(draft, Host(name="a", labels=labels))
 
 
+@pytest.mark.parametrize("address", ["", "two words", "bell\a", "h\u00f6st", "x" * 257])
+def test_what_is_no_address_of_a_host(address: str) -> None:
+    with pytest.raises(errors.RefusedError), Site().transaction(hosts=["a"]) as draft:
+        membership.add_host(draft, Host(name="a", address=address))
+
+
 def test_labels_are_changed_and_journalled_once() -> None:
     site = Site()
     site.add_host("a")
     for _ in range(2):
         with site.transaction(hosts=["a"]) as draft:
-            membership.set_host(draft, Host(name="a", labels={"rack": "r1"}))
+            membership.set_host(draft, Host(name="a", labels={"rack": "r1"}, address="10.0.0.1"))
     assert site.state.hosts["a"].labels == {"rack": "r1"}
     assert site.actions(host="a") == ["host.added", "host.changed"]
-    assert site.journal[-1].data == {"fields": ["labels"], "labels": {"rack": "r1"}, "capacity": None}
+    assert site.journal[-1].data == {
+        "fields": ["labels", "address"],
+        "labels": {"rack": "r1"},
+        "capacity": None,
+        "address": "10.0.0.1",
+    }
 
 
 # Capacity

@@ -28,6 +28,8 @@ MOVE = Task(
     started_at=START,
     vm_ids={"web-0": "1234"},
     events={"web-0": "E-1", "db": "E-2"},
+    address="10.0.0.1",
+    target_addresses={"web-0": "10.0.0.2", "db": None},
 )
 
 
@@ -70,6 +72,8 @@ def test_and_as_variables_and_little_else(monkeypatch: pytest.MonkeyPatch) -> No
         "FORENOTICE_HOST": "host-a",
         "FORENOTICE_ATTEMPT": "2",
         "FORENOTICE_VMS": "web-0",
+        "FORENOTICE_HOST_ADDRESS": "10.0.0.1",
+        "FORENOTICE_TARGET_ADDRESS": "10.0.0.2",
         "FORENOTICE_TARGETS": "web-0=host-b",
         "FORENOTICE_EVENTS": "E-1",
         "FORENOTICE_VM": "web-0",

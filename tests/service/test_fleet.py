@@ -47,7 +47,7 @@ def apply(
 
 
 def test_one_at_a_time(rig: Rig) -> None:
-    empty = {"name": "rack1", "cordoned": False, "labels": {}, "capacity": None, "used": 0, "vms": 0}
+    empty = {"name": "rack1", "cordoned": False, "labels": {}, "capacity": None, "address": None, "used": 0, "vms": 0}
     assert fleet.add_host(rig.service, OPERATOR, name="rack1") == empty
     group = fleet.add_group(
         rig.service, OPERATOR, name="api", kind=ScopeKind.AVAILABILITY_SET, policy={"max_user_operations": 2}

@@ -37,14 +37,15 @@ FULL = vm(
 )
 BARE = vm("db", "b", "vm:db", size=3)
 LABELS = {"rack": "r1", "example.org/zone": "a"}
-FLEET = (host("a", labels=LABELS, capacity=2.5), host("b", cordoned=True), WEB, scope("vm:db"), FULL, BARE)
+HOST_A = host("a", labels=LABELS, capacity=2.5, address="10.0.0.1")
+FLEET = (HOST_A, host("b", cordoned=True), WEB, scope("vm:db"), FULL, BARE)
 
 
 def test_everything_comes_back(store: Store) -> None:
     keep(store, *FLEET)
     with store.read() as reader:
         world = reader.worlds.fleet()
-    assert world.hosts == {"a": host("a", labels=LABELS, capacity=2.5), "b": host("b", cordoned=True)}
+    assert world.hosts == {"a": HOST_A, "b": host("b", cordoned=True)}
     assert world.scopes == {"group:web": WEB, "vm:db": scope("vm:db")}
     assert world.vms == {"web-0": FULL, "db": BARE}
     assert world.addresses == {"10.0.0.4": "web-0", "fd00::4": "web-0", "id-web-0": "web-0", "id-db": "db"}

@@ -19,13 +19,25 @@ CAPACITY = option(
 )
 
 
+ADDRESS = option("--address", "ADDRESS", "Where drivers reach it: a name, an IP address or a URI.")
+
+
 @operator(
-    app, "add", commands.HOST, switch("--cordoned", "Let no VM move to it for now."), LABEL, CAPACITY, changes=True
+    app,
+    "add",
+    commands.HOST,
+    switch("--cordoned", "Let no VM move to it for now."),
+    LABEL,
+    CAPACITY,
+    ADDRESS,
+    changes=True,
 )
-def add(ctx: Operator, host: str, cordoned: bool, labels: tuple[str, ...], capacity: float | None) -> None:
+def add(
+    ctx: Operator, host: str, cordoned: bool, labels: tuple[str, ...], capacity: float | None, address: str | None
+) -> None:
     """Add a host."""
     found = commands.pairs("--label", labels, "rack=r1")
-    body = views.fleet.NewHost(name=host, cordoned=cordoned, labels=found, capacity=capacity)
+    body = views.fleet.NewHost(name=host, cordoned=cordoned, labels=found, capacity=capacity, address=address)
     show(ctx, ctx.api.post(views.fleet.Host, "hosts", body=body))
 
 
@@ -38,6 +50,8 @@ def add(ctx: Operator, host: str, cordoned: bool, labels: tuple[str, ...], capac
     option("--no-label", "KEY", "Remove a label; may be repeated.", multiple=True),
     CAPACITY,
     switch("--no-capacity", "Let any number of VMs fit on it."),
+    ADDRESS,
+    switch("--no-address", "Remove its address."),
     changes=True,
 )
 def set_(
@@ -48,17 +62,22 @@ def set_(
     no_label: tuple[str, ...],
     capacity: float | None,
     no_capacity: bool,
+    address: str | None,
+    no_address: bool,
 ) -> None:
     """Change a host: what is not given stays."""
     commands.exclude(capacity is not None and no_capacity)
+    commands.exclude(address is not None and no_address)
     changed: dict[str, str | None] = {**commands.pairs("--label", labels, "rack=r1")}
     for key in no_label:
         if key in changed:
             raise UsageError(f"label {key} cannot be both set and removed: give --label or --no-label")
         changed[key] = None
-    asked = commands.given(cordoned=cordoned, capacity=capacity, labels=changed or None)
+    asked = commands.given(cordoned=cordoned, capacity=capacity, address=address, labels=changed or None)
     if no_capacity:
         asked["capacity"] = None
+    if no_address:
+        asked["address"] = None
     if not asked:
         raise commands.nothing_to_change("host")
     show(ctx, ctx.api.patch(views.fleet.Host, "hosts", host, body=views.fleet.HostChange(**asked)))
@@ -137,6 +156,7 @@ def show(ctx: Operator, host: "views.fleet.Host") -> None:
             "labels": host.labels,
             "VMs": host.vms,
             "used": _used(host),
+            "address": host.address,
             "planned": operations.planned(ctx, host.name),
         }
     )

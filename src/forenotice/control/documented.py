@@ -67,6 +67,8 @@ class Host(Shown):
     used: float
     """Of the capacity, by its VMs and those on their way to it."""
     vms: int
+    address: str | None
+    """Where drivers reach it: a name, an address or a URI."""
 
 
 class Policy(Shown):

@@ -224,6 +224,7 @@ ANSWERED: Mapping[str, Example] = {
         "cordoned": False,
         "labels": {"rack": "r1"},
         "capacity": 64,
+        "address": "qemu+ssh://rack1-01/system",
         "used": 40,
         "vms": 12,
     },

@@ -99,6 +99,7 @@ Lasting = Annotated[timedelta, BeforeValidator(lasting), WithJsonSchema({"type":
 Selector = Annotated[str, StringConstraints(min_length=1, max_length=70_000, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Address = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Receiver = Annotated[Address, Field(examples=["https://hooks.example.com/forenotice"])]
+HostAddress = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 Position = Annotated[StrictInt, Field(ge=0, le=2**63 - 1)]
 Domain = Annotated[StrictInt, Field(ge=0, le=999)]
 Minutes = Annotated[float, Field(strict=True, ge=0, le=YEAR_MINUTES, allow_inf_nan=False)]
@@ -141,6 +142,8 @@ class NewHost(Request):
     labels: Annotated[dict[Label, Label], Field(max_length=MAX_LABELS)] = {}
     capacity: Amount | None = None
     """What fits on it, in the unit of the VMs' `size`; null: any number of VMs."""
+    address: HostAddress | None = None
+    """Where drivers reach it: a name, an address or a URI."""
 
 
 class HostChange(Request):
@@ -150,6 +153,8 @@ class HostChange(Request):
     labels: dict[Label, Label | None] = {}
     """Labels that are not given stay; null removes one."""
     capacity: Amount | None = None
+    address: HostAddress | None = None
+    """Where drivers reach it; null removes it."""
 
 
 class PolicyChange(Request):

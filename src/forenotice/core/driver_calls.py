@@ -27,6 +27,11 @@ class Task:
     vm_ids: Mapping[str, str] = field(default_factory=dict)
     """By VM, as are the events by which its scope was told."""
     events: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Of the host, as is the address."""
+    address: str | None = None
+    target_addresses: Mapping[str, str | None] = field(default_factory=dict)
+    """By VM, of the host it moves to."""
     result_token: str = field(default="", repr=False, compare=False)
     """Lets its bearer report the result of this call."""
 
@@ -91,6 +96,7 @@ def advance(draft: Draft, operation: Operation, process: str, claim_until: datet
         # A host was found for somebody: all that remain are tried afresh.
         operation = replace(operation, attempt=0)
     draft.put_operation(replace(operation, held=False, due_at=draft.now, claimed_by=process, claimed_until=claim_until))
+    host, hosts = draft.host(operation.host), draft.world.hosts
     return Task(
         operation=operation.id,
         kind=operation.kind,
@@ -101,6 +107,9 @@ def advance(draft: Draft, operation: Operation, process: str, claim_until: datet
         started_at=started_at,
         vm_ids={name: draft.vm(name).vm_id for name in ready},
         events={name: event.id for event in draft.events_of(operation.id) for name in event.resources if name in ready},
+        labels=host.labels,
+        address=host.address,
+        target_addresses={name: hosts[target].address for name, target in operation.targets.items() if name in ready},
     )
 
 

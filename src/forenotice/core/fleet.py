@@ -27,6 +27,7 @@ MAX_TAGS = 64
 RENAMED_POLICIES = {"auto_approve": "auto_approve_restart and auto_approve_redeploy"}
 """Keys of a policy that are no longer known, and what to give instead."""
 LABEL = re.compile(r"[A-Za-z0-9._/-]{1,64}")
+HOST_ADDRESS = re.compile(r"[!-~]{1,256}")
 """The key of a host's label, and its value."""
 MAX_LABELS = 64
 MAX_AMOUNT = 10**15
@@ -102,6 +103,8 @@ class Host:
     """What operators tell hosts apart by, such as `rack: r1`; selectors know them as `label:rack=r1`."""
     capacity: float | None = None
     """How much fits on it, in the unit of the VMs' `size`; None: any number of VMs."""
+    address: str | None = None
+    """Where drivers reach it: a name, an address or a URI such as `qemu+ssh://rack1-01/system`."""
 
     @property
     def holds(self) -> int | None:
@@ -290,6 +293,14 @@ def require_amount(noun: str, value: float | None) -> float | None:
     if value is not None and not 0 <= value <= MAX_AMOUNT:
         raise errors.RefusedError(f"{noun} cannot be {value}: give a number from 0 to {MAX_AMOUNT}, in any unit")
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def require_host_address(address: str | None) -> str | None:
+    if address is not None and not HOST_ADDRESS.fullmatch(address):
+        raise errors.RefusedError(
+            f"{address[:80]!r} is not an address of a host: give a name, an IP address or a URI, without spaces"
+        )
+    return address
 
 
 def require_labels(labels: Mapping[str, str]) -> Mapping[str, str]:

@@ -44,7 +44,7 @@ def add_host(draft: Draft, host: Host) -> Host:
         known = draft.host(host.name)
         raise errors.ConflictError(f"host {host.name} exists already", host=host.name, cordoned=known.cordoned)
     draft.put_host(host)
-    draft.note("host.added", host, cordoned=host.cordoned, labels=dict(host.labels), capacity=host.capacity)
+    draft.note("host.added", host, cordoned=host.cordoned, **_facts(host))
     draft.make_room()
     return host
 
@@ -58,17 +58,22 @@ def set_host(draft: Draft, host: Host) -> Host:
     draft.put_host(host)
     if host.cordoned != before.cordoned:
         draft.note("host.cordoned" if host.cordoned else "host.uncordoned", host)
-    differing = [field for field in ("labels", "capacity") if getattr(host, field) != getattr(before, field)]
+    differing = [field for field in _facts(host) if getattr(host, field) != getattr(before, field)]
     if differing:
-        draft.note("host.changed", host, fields=differing, labels=dict(host.labels), capacity=host.capacity)
+        draft.note("host.changed", host, fields=differing, **_facts(host))
     if not host.cordoned and (before.cordoned or host.capacity != before.capacity):
         draft.make_room()
     return host
 
 
+def _facts(host: Host) -> dict[str, Any]:
+    return {"labels": dict(host.labels), "capacity": host.capacity, "address": host.address}
+
+
 def described(host: Host) -> Host:
     """As it is kept, if a host can be so."""
     fleet.require_labels(host.labels)
+    fleet.require_host_address(host.address)
     return replace(host, capacity=fleet.require_amount("capacity", host.capacity))
 
 

@@ -17,11 +17,14 @@ class HostSpec:
     """None: as it is, which of a new host is not cordoned."""
     labels: Mapping[str, str] = field(default_factory=dict)
     capacity: float | None = None
+    address: str | None = None
 
     def host(self, known: Host) -> Host:
         """As one that is known becomes."""
         cordoned = known.cordoned if self.cordoned is None else self.cordoned
-        return membership.described(replace(known, cordoned=cordoned, labels=self.labels, capacity=self.capacity))
+        return membership.described(
+            replace(known, cordoned=cordoned, labels=self.labels, capacity=self.capacity, address=self.address)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +169,12 @@ def _hosts(world: World, spec: FleetSpec) -> Iterable[Difference]:
 
 
 def _of_host(host: Host) -> dict[str, Any]:
-    return {"cordoned": host.cordoned, "labels": dict(host.labels), "capacity": host.capacity}
+    return {
+        "cordoned": host.cordoned,
+        "labels": dict(host.labels),
+        "capacity": host.capacity,
+        "address": host.address,
+    }
 
 
 def _groups(world: World, spec: FleetSpec) -> Iterable[Difference]:

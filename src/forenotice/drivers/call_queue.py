@@ -10,7 +10,9 @@ from typing import Protocol
 import structlog
 
 from forenotice.core.driver_calls import Finished, NotYet, Outcome, PendingCalls, Task
+from forenotice.core.fleet import Host
 from forenotice.core.operations import Kind
+from forenotice.core.selectors import Selector
 from forenotice.runtime import Runtime
 
 log = structlog.get_logger()
@@ -196,20 +198,35 @@ class CallQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverChoice:
+    """A driver, and the hosts it is for."""
+
     driver: Driver
     terms: CallTerms = CallTerms()
+    hosts: Selector | None = None
+    """None: all that no choice before it has selected."""
+
+    def fits(self, host: Host) -> bool:
+        return self.hosts is None or self.hosts.selects(host)
 
 
 class CallQueues:
     """The queues of all drivers of the service."""
 
     def __init__(self, choices: Sequence[DriverChoice], runtime: Runtime, wake: Callable[[], None]) -> None:
+        self._choices = choices
         self._queues = [CallQueue(each.driver, each.terms, runtime, wake) for each in choices]
-        self.awaits_results = any(each.terms.awaits_results for each in choices)
-        """Whether results may come by callback."""
+
+    def awaits_results(self, host: Host) -> bool:
+        """Whether results for its VMs may come by callback."""
+        return any(each.terms.awaits_results for each in self._choices if each is self._choice(host))
 
     def enter(self, task: Task) -> None:
-        self._queues[0].enter(task)
+        choice = self._choice(Host(name=task.host, labels=task.labels))
+        assert choice is not None, "a service that ticks has a driver for every host"
+        self._queues[self._choices.index(choice)].enter(task)
+
+    def _choice(self, host: Host) -> DriverChoice | None:
+        return next((each for each in self._choices if each.fits(host)), None)
 
     def drop(self, operation: str) -> None:
         for queue in self._queues:

@@ -75,6 +75,7 @@ def _facts(task: Task) -> dict[str, str]:
         "operation": task.operation,
         "kind": task.kind.value,
         "host": task.host,
+        "host_address": task.address or "",
         "attempt": str(task.attempt),
         "vms": " ".join(task.vms),
         "targets": " ".join(f"{name}={task.targets[name]}" for name in task.vms if name in task.targets),
@@ -87,6 +88,7 @@ def _facts_of_vm(task: Task, vm: str) -> dict[str, str]:
         "vm": vm,
         "vm_id": task.vm_ids.get(vm, ""),
         "target": task.targets.get(vm, ""),
+        "target_address": task.target_addresses.get(vm) or "",
         "event": task.events.get(vm, ""),
     }
 

@@ -1,33 +1,31 @@
-"""The file that describes an outside driver: what is called, how often, how many at once."""
+"""The file that describes drivers: what is called, for which hosts, how often, and how many at once."""
 
 import re
 import string
 import tomllib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
-from forenotice import secretfiles
-from forenotice.core import errors
+from forenotice import secretfiles, validation
+from forenotice.core import errors, selectors
 from forenotice.core.operations import Kind
+from forenotice.core.selectors import Selector
 from forenotice.core.timing import Retries
 from forenotice.settings.spans import Span
 
-OF_TASK = frozenset({"operation", "kind", "host", "attempt"})
+OF_TASK = frozenset({"operation", "kind", "host", "host_address", "attempt"})
 OF_VM = frozenset({"vm", "vm_id", "event"})
-TARGET = "target"
+OF_MOVE = frozenset({"target", "target_address"})
 OURS = "FORENOTICE_"
-"""What the service itself is told by variables may be secret, and is not passed on."""
+"""The service's own variables may be secret, and are not passed on."""
 
 Argv = Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=1000)]
 Number = Annotated[int, msgspec.Meta(ge=1, le=256)]
-
-_PLACED = re.compile(r"(?P<said>.*) - at `(?:key in )?\$(?P<path>.*)`", re.DOTALL)
-
-_WORDS = {"object": "a table", "array": "a list", "int": "a whole number", "str": "a text in quotes"}
 
 
 class DriverFileError(errors.RefusedError):
@@ -36,10 +34,17 @@ class DriverFileError(errors.RefusedError):
     code = "driver_file"
 
 
-class Common(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="driver"):
+class Tried(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tries: Annotated[int, msgspec.Meta(ge=1, le=100)] = 3
     pause: Span = Span(seconds=2)
     """After the first try that failed; twice as long after each further one."""
+
+    @property
+    def retries(self) -> Retries:
+        return Retries(tries=self.tries, first_pause=self.pause)
+
+
+class Common(Tried, frozen=True, kw_only=True, tag_field="driver"):
     time_limit: Span = Span(minutes=1)
     """Of one call."""
     at_once: Number = 8
@@ -48,10 +53,6 @@ class Common(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def __post_init__(self) -> None:
         if not self.time_limit:
             raise ValueError('time_limit is no time at all: give one such as "1m"')
-
-    @property
-    def retries(self) -> Retries:
-        return Retries(tries=self.tries, first_pause=self.pause)
 
     @property
     def each_vm(self) -> frozenset[Kind]:
@@ -72,7 +73,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """What may stand in braces."""
         if self.each == "host":
             return OF_TASK
-        return OF_TASK | OF_VM | ({TARGET} if kind.traits.moves else set())
+        return OF_TASK | OF_VM | (OF_MOVE if kind.traits.moves else frozenset())
 
 
 class Actions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
@@ -133,7 +134,20 @@ class Webhook(Common, frozen=True, kw_only=True, tag="webhook"):
     """Until what was only accepted must be done."""
 
 
-def load(path: Path) -> Command | Webhook:
+class Several(Tried, frozen=True, kw_only=True):
+    """A driver for each part of the hosts: the first whose `hosts` select one is its driver."""
+
+    drivers: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Described:
+    retries: Retries
+    drivers: list[tuple[Selector | None, Command | Webhook]]
+    """Each with the hosts it is for; the last is for all others."""
+
+
+def load(path: Path) -> Described:
     try:
         # Whoever can change it says what the service runs.
         content = tomllib.loads(secretfiles.read(path, "the driver's file", secret=False, links=True).decode())
@@ -141,10 +155,47 @@ def load(path: Path) -> Command | Webhook:
         raise DriverFileError(error.message) from None
     except (ValueError, RecursionError) as error:
         raise DriverFileError(f"the driver's file {path} is not TOML: {error}") from None
+    if "drivers" not in content:
+        one = _driver(content, str(path))
+        return Described(retries=one.retries, drivers=[(None, one)])
+    several: Several = _converted(content, Several, str(path))
+    found = [_entry(table, f"drivers[{number}] in {path}") for number, table in enumerate(several.drivers)]
+    if [selector is None for selector, _ in found] != [False] * (len(found) - 1) + [True]:
+        raise DriverFileError(f"every driver in {path} needs hosts, except for the last, which is for all others")
+    return Described(retries=several.retries, drivers=found)
+
+
+def _entry(table: dict[str, Any], place: str) -> tuple[Selector | None, Command | Webhook]:
+    hosts = table.pop("hosts", None)
+    for key in Tried.__struct_fields__:
+        if key in table:
+            raise DriverFileError(f"{key} in {place} would be for all drivers: give it before [[drivers]]")
     try:
-        return msgspec.convert(content, Command | Webhook, dec_hook=_read)
+        selector = None if hosts is None else selectors.of_hosts(str(hosts))
+    except errors.RefusedError as error:
+        raise DriverFileError(f"hosts in {place}: {error.message}") from None
+    return selector, _driver(table, place)
+
+
+def _driver(table: dict[str, Any], place: str) -> Command | Webhook:
+    if table.get("driver") not in ("command", "webhook"):
+        raise DriverFileError(f'driver in {place} must be "command" or "webhook"')
+    found: Command | Webhook = _converted(table, Command | Webhook, place)
+    return found
+
+
+def _converted(table: dict[str, Any], kind: Any, place: str) -> Any:
+    try:
+        return msgspec.convert(table, kind, dec_hook=_read)
     except msgspec.ValidationError as error:
-        raise DriverFileError(f"{path}: {_reworded(str(error), content.get('driver'))}") from None
+        sentence = validation.sentence(error, kind, place)
+        if unknown := re.search(r"unknown field `(.*?)`", str(error)):
+            known = {
+                key for each in (Command, Webhook, Actions, Action, Several) for key in each.__struct_encode_fields__
+            }
+            near = get_close_matches(unknown[1], known, 1)
+            sentence += f": did you mean {near[0]}?" if near else ""
+        raise DriverFileError(sentence) from None
 
 
 def placeholders(word: str) -> Iterator[str]:
@@ -163,24 +214,3 @@ def _read(kind: type, value: object) -> object:
     """msgspec's hook: durations are the only thing here that it does not know."""
     assert kind is Span
     return Span.read(value)
-
-
-def _reworded(error: str, driver: object) -> str:
-    """msgspec speaks of objects and their fields."""
-    placed = _PLACED.fullmatch(error)
-    said, place = (placed["said"], placed["path"].lstrip(".")) if placed else (error, "")
-    if found := re.fullmatch(r"Object contains unknown field `(.*)`", said):
-        tables = {"": Webhook if driver == "webhook" else Command, "actions": Actions}
-        table = tables.get(place, Action)
-        near = get_close_matches(found[1], table.__struct_encode_fields__, 1)
-        remedy = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(table.__struct_encode_fields__)}"
-        said = f"there is no key {found[1]!r}; {remedy}"
-    elif found := re.fullmatch(r"Object missing required field `(.*)`", said):
-        known = ': give "command" or "webhook"' if found[1] == "driver" else ""
-        said = f"the key {found[1]!r} is missing{known}"
-    elif found := re.fullmatch(r"Invalid value '(.*)'", said):
-        said = f'{found[1]!r} is not known: give "command" or "webhook"'
-    elif found := re.fullmatch(r"Expected `([^`]*)`(?:, got .*)?(.*)", said):
-        kinds = [_WORDS.get(one, one) for one in found[1].split(" | ") if one != "null"]
-        said = f"this must be {' or '.join(kinds)}{found[2]}"
-    return f"{place}: {said}" if place else said

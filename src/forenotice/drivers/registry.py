@@ -23,18 +23,25 @@ def open_drivers(path: Path | None, speed: float, runtime: Runtime) -> tuple[lis
     """None: the simulated one."""
     if path is None:
         return [DriverChoice(driver=SimulatedDriver(Timing(speed=speed)))], Retries()
-    config = file.load(path)
-    terms = CallTerms(
+    described = file.load(path)
+    try:
+        choices = [
+            DriverChoice(driver=_made(config, runtime), terms=_terms(config), hosts=hosts)
+            for hosts, config in described.drivers
+        ]
+    except errors.RefusedError as error:
+        raise file.DriverFileError(f"{path}: {error.message}") from None
+    return choices, described.retries
+
+
+def _terms(config: file.Command | file.Webhook) -> CallTerms:
+    return CallTerms(
         at_once=config.at_once,
         at_once_per_host=config.at_once_per_host,
         each_vm=config.each_vm,
         longest=_longest(config),
         awaits_results=isinstance(config, file.Webhook),
     )
-    try:
-        return [DriverChoice(driver=_made(config, runtime), terms=terms)], config.retries
-    except errors.RefusedError as error:
-        raise file.DriverFileError(f"{path}: {error.message}") from None
 
 
 def _longest(config: file.Command | file.Webhook) -> timedelta:

@@ -199,6 +199,7 @@ def document(task: Task) -> dict[str, object]:
         "kind": task.kind.value,
         "attempt": task.attempt,
         "host": task.host,
+        "host_address": task.address,
         "started_at": task.started_at,
         "vms": [
             {
@@ -206,6 +207,7 @@ def document(task: Task) -> dict[str, object]:
                 "vm_id": task.vm_ids.get(name),
                 "event": task.events.get(name),
                 "target": task.targets.get(name),
+                "target_address": task.target_addresses.get(name),
             }
             for name in task.vms
         ],

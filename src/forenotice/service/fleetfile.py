@@ -62,6 +62,7 @@ class HostTable(Strict):
     cordoned: bool | None = None
     labels: Annotated[dict[Text, Text], msgspec.Meta(max_length=MAX_LABELS)] = {}
     capacity: float | None = None
+    address: Text | None = None
 
 
 class GroupTable(Strict):
@@ -131,7 +132,7 @@ class FleetFile(Strict):
                 raise errors.RefusedError(f"vms.{name}: a VM of a group has no policy of its own: give it to the group")
         return FleetSpec(
             hosts={
-                name: HostSpec(cordoned=host.cordoned, labels=host.labels, capacity=host.capacity)
+                name: HostSpec(cordoned=host.cordoned, labels=host.labels, capacity=host.capacity, address=host.address)
                 for name, host in self.hosts.items()
             },
             groups={

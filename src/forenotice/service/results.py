@@ -6,9 +6,9 @@ import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 
 from forenotice.core import driver_calls, errors
+from forenotice.core.draft import Draft
 from forenotice.core.driver_calls import Finished
 from forenotice.core.operations import Operation, Status
 from forenotice.core.roles import Access, Role
@@ -72,7 +72,7 @@ def record(
         stored = unit.transaction.driver_results.of([operation_id])
         known = next((each.outcome for each in stored if each.attempt == attempt), None)
         if known is None or (set(known.done), known.failures) != (set(outcome.done), outcome.failures):
-            _require_asked(service, operation, attempt, unit.now)
+            _require_asked(service, draft, operation, attempt)
             _require_all(operation, outcome)
             if known is not None and driver_calls.concerns(operation, attempt, known):
                 raise errors.ConflictError(
@@ -93,10 +93,10 @@ def record(
     return command(service, call, work)
 
 
-def _require_asked(service: Service, operation: Operation, attempt: int, now: datetime) -> None:
+def _require_asked(service: Service, draft: Draft, operation: Operation, attempt: int) -> None:
     state = {"operation": operation.id, "status": operation.status, "attempt": operation.attempt + 1}
-    if not service.calls.awaits_results:
-        raise errors.ConflictError("this service has no webhook driver: it takes no results", **state)
+    if not service.calls.awaits_results(draft.host(operation.host)):
+        raise errors.ConflictError(f"host {operation.host} has no webhook driver: it takes no results", **state)
     if operation.status is not Status.STARTED:
         raise errors.ConflictError(
             f"operation {operation.id} is {operation.status}: only a Started one has a result", **state
@@ -105,7 +105,7 @@ def _require_asked(service: Service, operation: Operation, attempt: int, now: da
         raise errors.ConflictError(
             f"operation {operation.id} is at attempt {operation.attempt + 1}, not {attempt}", **state
         )
-    if operation.claimed_by is None and operation.due_at is not None and operation.due_at > now:
+    if operation.claimed_by is None and operation.due_at is not None and operation.due_at > draft.now:
         raise errors.ConflictError(f"attempt {attempt} has not been asked for yet", **state)
 
 

@@ -9,6 +9,7 @@ import structlog
 from forenotice.core import announcements, driver_calls, errors, lifecycle
 from forenotice.core.draft import Draft, World
 from forenotice.core.driver_calls import Outcome, Task
+from forenotice.core.fleet import Host
 from forenotice.core.operations import Operation, Status
 from forenotice.service import results, upkeep
 from forenotice.service.context import Service, UnitOfWork
@@ -174,13 +175,17 @@ class TickLoop:
         ticked = tick(service, self._reports, [key for key in self._under_way if key not in reported])
         self._reports.clear()
         self._forget({*reported, *ticked.lost})
-        if ticked.tasks:
-            key = results.key(service) if calls.awaits_results else ""
-            for task in ticked.tasks:
-                self._under_way[task.operation] = None
-                calls.enter(replace(task, result_token=results.token(key, task.operation, task.attempt)))
+        for task in ticked.tasks:
+            self._under_way[task.operation] = None
+            calls.enter(self._with_token(task))
         due = min((moment for moment in (again_at, next_due(service)) if moment is not None), default=None)
         return time_until(due, service.clock.now())
+
+    def _with_token(self, task: Task) -> Task:
+        if not self._service.calls.awaits_results(Host(name=task.host, labels=task.labels)):
+            return task
+        key = results.key(self._service)
+        return replace(task, result_token=results.token(key, task.operation, task.attempt))
 
     def _take_reports(self) -> None:
         self._reports += (

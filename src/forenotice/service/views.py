@@ -36,7 +36,12 @@ def plain(value: object) -> Any:
 
 def host_spec(host: Host) -> View:
     """What an operator can set."""
-    return {"cordoned": host.cordoned, "labels": dict(host.labels), "capacity": host.capacity}
+    return {
+        "cordoned": host.cordoned,
+        "labels": dict(host.labels),
+        "capacity": host.capacity,
+        "address": host.address,
+    }
 
 
 def host(host: Host, vms: int, used: float) -> View:

@@ -60,6 +60,7 @@ hosts = Table(
     *_required(Boolean, "cordoned"),
     Column("labels", Text),
     Column("capacity", Double),
+    Column("address", Text),
 )
 
 scopes = Table(

@@ -36,6 +36,7 @@ MaxUnavailable = Annotated[
     Annotated[int, Meta(ge=1, le=MAX_BUDGET)] | Annotated[str, PART],
     Meta(examples=["25%"]),
 ]
+HostAddress = Annotated[str, Meta(min_length=1, max_length=256)]
 Labels = Annotated[dict[Label, Label], Meta(max_length=MAX_LABELS)]
 Tags = Annotated[dict[Text, Text], Meta(max_length=MAX_TAGS)]
 
@@ -49,6 +50,8 @@ class Host(Response):
     used: float
     """Of the capacity, by its VMs and those on their way to it."""
     vms: int
+    address: str | None
+    """Where drivers reach it: a name, an address or a URI."""
 
 
 class NewHost(Request):
@@ -57,6 +60,8 @@ class NewHost(Request):
     labels: Labels = {}
     capacity: Amount | None = None
     """What fits on it, in the unit of the VMs' `size`; null: any number of VMs."""
+    address: HostAddress | None = None
+    """Where drivers reach it: a name, an address or a URI."""
 
 
 class HostChange(Request):
@@ -66,6 +71,8 @@ class HostChange(Request):
     labels: Annotated[dict[Label, Label | None], Meta(max_length=MAX_LABELS)] | UnsetType = UNSET
     """Labels that are not given stay; null removes one."""
     capacity: Amount | UnsetType | None = UNSET
+    address: HostAddress | UnsetType | None = UNSET
+    """Where drivers reach it; null removes it."""
 
 
 class Policy(Response, forbid_unknown_fields=True):
@@ -277,6 +284,7 @@ class HostTable(Response, forbid_unknown_fields=True, omit_defaults=True):
     """null: as it is, which of a new host is not cordoned."""
     labels: Annotated[dict[Text, Text], Meta(max_length=MAX_LABELS)] = {}
     capacity: float | None = None
+    address: Text | None = None
 
 
 class GroupTable(Response, forbid_unknown_fields=True):
@@ -426,8 +434,18 @@ size = 4
 
 example(AddedVm(**msgspec.structs.asdict(VM), warnings=[]))
 example(AddedGroup(**msgspec.structs.asdict(GROUP), warnings=[]))
-example(Host(name="rack1-01", cordoned=False, labels={"rack": "r1"}, capacity=64, used=40, vms=12))
-example(NewHost(name="rack1-01", labels={"rack": "r1"}, capacity=64))
+example(
+    Host(
+        name="rack1-01",
+        cordoned=False,
+        labels={"rack": "r1"},
+        capacity=64,
+        used=40,
+        vms=12,
+        address="qemu+ssh://rack1-01/system",
+    )
+)
+example(NewHost(name="rack1-01", labels={"rack": "r1"}, capacity=64, address="qemu+ssh://rack1-01/system"))
 example(HostChange(cordoned=True, labels={"rack": "r2", "spare": None}, capacity=96))
 example(PolicyChange(terminate_notice_minutes=5, max_unavailable="25%"))
 example(NewGroup(name="web", kind=ScopeKind.AVAILABILITY_SET, policy=PolicyChange(max_unavailable="25%")))

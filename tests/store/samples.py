@@ -9,6 +9,7 @@ from forenotice.core.fleet import Host, Scope, ScopeKind, Vm
 from forenotice.core.journal import Entry
 from forenotice.core.operations import Event, EventType, Kind, Operation, Source, Status
 from forenotice.store.database import Store
+from forenotice.store.journal import JournalFilter
 from forenotice.store.queries import Executor
 from forenotice.store.transaction import Reader
 
@@ -96,3 +97,14 @@ def executor_of(reader: Reader) -> Executor:
     """What is below the contract, for tests that look there."""
     assert isinstance(reader, Reader)
     return reader._executor
+
+
+def positions(reader: Reader, **wanted: Any) -> list[int]:
+    """Of the entries that a filter and a page give."""
+    paging = {name: wanted.pop(name) for name in ("after", "before", "limit", "newest_first") if name in wanted}
+    return [position for position, _ in reader.journal.page(JournalFilter(**wanted), **paging)]
+
+
+def hosts_of(store: Store) -> set[str]:
+    with store.read() as reader:
+        return {host.name for host, _ in reader.hosts.page(None, 10_000)}

@@ -3,9 +3,11 @@
 from datetime import timedelta
 
 import pytest
-from tests.store.samples import MINUTE, NOW, changes, host, keep, scope, vm
+from tests.store.samples import MINUTE, NOW, changes, event, host, keep, operation, scope, vm
 
+from forenotice.core import selectors
 from forenotice.core.fleet import Facts, Listening, Policy, ScopeKind
+from forenotice.core.operations import Status
 from forenotice.core.windows import parse_all
 from forenotice.store.database import Store
 from forenotice.store.fleet import VmFilter
@@ -73,9 +75,7 @@ def test_removal(store: Store) -> None:
         transaction.apply(changes(without_hosts=["a", "ghost"], without_scopes=["group:web"], without_vms=["web-0"]))
     with store.read() as reader:
         world = reader.worlds.fleet()
-    assert list(world.hosts) == ["b"]
-    assert list(world.scopes) == ["vm:db"]
-    assert list(world.vms) == ["db"]
+    assert (list(world.hosts), list(world.scopes), list(world.vms)) == (["b"], ["vm:db"], ["db"])
     assert world.addresses == {"id-db": "db"}
 
 
@@ -83,12 +83,8 @@ def test_an_address_passes_from_one_vm_to_another(store: Store) -> None:
     keep(store, vm("one", "a", "vm:one", addresses=("10.0.0.1",)), vm("two", "a", "vm:two", addresses=("10.0.0.2",)))
     keep(store, vm("one", "a", "vm:one", addresses=("10.0.0.2",)), vm("two", "a", "vm:two", addresses=("10.0.0.1",)))
     with store.read() as reader:
-        assert reader.worlds.fleet().addresses == {
-            "10.0.0.1": "two",
-            "10.0.0.2": "one",
-            "id-one": "one",
-            "id-two": "two",
-        }
+        found = reader.worlds.fleet().addresses
+    assert found == {"10.0.0.1": "two", "10.0.0.2": "one", "id-one": "one", "id-two": "two"}
 
 
 @pytest.mark.parametrize("number", [9, 10, 6_000])
@@ -129,14 +125,7 @@ def test_pages_of_vms(store: Store) -> None:
         assert reader.vms.page(None, 9, VmFilter(host="a")) == [vms[0], vms[2], vms[4]]
         assert reader.vms.page(None, 9, VmFilter(scope="group:y")) == [vms[1], vms[4]]
         assert reader.vms.page("vm-0", 9, VmFilter(host="a", scope="group:x")) == []
-        assert reader.scopes.named(["group:x"]) == {}
-
-
-def test_scopes_by_key(store: Store) -> None:
-    keep(store, *FLEET)
-    with store.read() as reader:
-        assert reader.scopes.named(["group:web", "group:ghost"]) == {"group:web": WEB}
-        assert reader.scopes.named([]) == {}
+        assert reader.scopes.named(["group:x"]) == reader.scopes.named([]) == {}
 
 
 def test_heard_never_goes_back(store: Store) -> None:
@@ -150,15 +139,12 @@ def test_heard_never_goes_back(store: Store) -> None:
         transaction.scopes.set_heard({"group:web": NOW + MINUTE})
         transaction.scopes.set_heard({})
         assert transaction.scopes.named(["group:web"])["group:web"].last_heard == NOW + MINUTE
-
-
-def test_shifting_heard(store: Store) -> None:
-    keep(store, WEB, scope("vm:db"))
+    keep(store, scope("vm:silent"))
     with store.write() as transaction:
         transaction.scopes.shift_heard(timedelta(hours=30))
-    with store.read() as reader:
-        heard = {key: each.last_heard for key, each in reader.worlds.fleet().scopes.items()}
-    assert heard == {"group:web": NOW + timedelta(hours=30), "vm:db": None}
+        heard = {key: each.last_heard for key, each in transaction.worlds.fleet().scopes.items()}
+    day = NOW + timedelta(hours=30)
+    assert heard == {"group:web": day + MINUTE, "vm:db": day, "vm:silent": None}
 
 
 def test_a_naive_time_is_refused(store: Store) -> None:
@@ -178,3 +164,72 @@ def test_an_epoch_moves_tags_and_incarnations_on(store: Store) -> None:
             assert reader.meta.epoch() == epoch
             found = reader.scopes.named(["vm:db", "vm:web"])
             assert {key: (each.tag, each.incarnation) for key, each in found.items()} == expected
+
+
+@pytest.fixture
+def full(store: Store) -> Store:
+    keep(
+        store,
+        *(host(name) for name in "ab"),
+        *(scope(key) for key in ("group:web", "group:webs", "vm:db", "vm:a_1", "vm:Zed")),
+        vm("web-1", "b", "group:web", update_domain=1),
+        vm("web-0", "a", "group:web"),
+        vm("webs", "a", "group:webs", update_domain=7),
+        *(vm(name, "a", f"vm:{name}") for name in ("db", "a_1", "Zed")),
+        operation("o"),
+        event("E1", "o", "group:web", Status.STARTED, resources=("web-0",)),
+        event("E2", "o", "group:web", resources=("web-0", "web-1")),
+        event("E3", "o", "group:web", Status.COMPLETED, resources=("web-1",)),
+        event("E4", "o", "vm:db", resources=("db",)),
+    )
+    return store
+
+
+def test_by_host_and_by_scope(full: Store) -> None:
+    with full.read() as reader:
+        assert reader.vms.placed_on(["a", "b", "c"], 9) == [
+            ("Zed", "a", "vm:Zed", 0),
+            ("a_1", "a", "vm:a_1", 0),
+            ("db", "a", "vm:db", 0),
+            ("web-0", "a", "group:web", 0),
+            ("webs", "a", "group:webs", 7),
+            ("web-1", "b", "group:web", 1),
+        ]
+        assert [place.vm for place in reader.vms.placed_on(["b"], 9)] == ["web-1"]
+        assert [place.vm for place in reader.vms.placed_on(["a", "b"], 2)] == ["Zed", "a_1"]
+        assert [place.vm for place in reader.vms.placed_in(["group:web", "vm:db"], 9)] == ["web-0", "web-1", "db"]
+        assert [place.vm for place in reader.vms.placed_in(["group:web", "vm:db"], 1)] == ["web-0"]
+
+
+def test_standalone_vms_come_page_by_page_and_live_events_name_vms(full: Store) -> None:
+    with full.read() as reader:
+        for after, limit, seen, names in (
+            ("", 10, None, ["Zed", "a_1", "db"]),
+            ("", 2, None, ["Zed", "a_1"]),
+            ("a_1", 2, None, ["db"]),
+            ("", 10, "vm:d*,web", ["db"]),
+            ("", 10, "web", []),
+        ):
+            found = reader.vms.standalone(after, limit, selectors.of_scopes(seen) if seen else None)
+            assert [place.vm for place in found] == names
+        assert sorted(reader.events.resources(["group:web", "group:webs"])) == [
+            (Status.SCHEDULED, ("web-0", "web-1")),
+            (Status.STARTED, ("web-0",)),
+        ]
+
+
+def test_what_is_live_on_a_host_comes_with_what_has_started_first(full: Store) -> None:
+    keep(
+        full,
+        operation("late", host="b", not_before=NOW + 20 * MINUTE),
+        operation("soon", host="b"),
+        operation("now", host="b", status=Status.STARTED),
+        operation("over", host="b", status=Status.COMPLETED),
+        *(event(f"E-{name}", name, "group:web") for name in ("late", "soon", "now")),
+        event("E-left", "now", "vm:db", Status.CANCELED),
+        event("E-over", "over", "group:web", Status.COMPLETED),
+    )
+    with full.read() as reader:
+        assert list(reader.events.on_host("b", 10)) == ["E-now", "E-soon", "E-late"]
+        assert list(reader.events.on_host("b", 1)) == ["E-now"]
+        assert reader.events.on_host("c", 10) == {}

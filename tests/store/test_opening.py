@@ -5,6 +5,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -15,14 +16,13 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, make_url
-from tests.store.samples import entry, executor_of, host, keep
+from tests.store.samples import entry, executor_of, host, hosts_of, keep, positions
 
 from forenotice.core import errors
 from forenotice.core.fleet import Policy
 from forenotice.store import opener, postgresql, schema, sqlite
 from forenotice.store.database import Mark, Store
 from forenotice.store.events import EventFilter
-from forenotice.store.journal import JournalFilter
 from forenotice.store.opener import open_store, replace
 
 NEWEST = opener.OURS.newest
@@ -106,8 +106,7 @@ def test_an_older_file_is_migrated_after_a_copy(sqlite_store: Store, sqlite_path
     assert columns(sqlite_path) == [*COLUMNS, "rack"]
     assert columns(copy) == COLUMNS
     kept = open_store(f"sqlite:///{copy}", migrate=False)
-    with kept.read() as reader:
-        assert reader.worlds.fleet().hosts == {"a": host("a")}
+    assert hosts_of(kept) == {"a"}
     kept.close()
     open_store(f"sqlite:///{sqlite_path}", migrate=False, known=later(tmp_path)).close()
     assert sorted(each.name for each in tmp_path.glob("forenotice.db*")) == [
@@ -128,8 +127,7 @@ def test_a_migration_that_fails_changes_nothing(sqlite_store: Store, sqlite_path
     copies = {each.name for each in tmp_path.glob("*.before-*")}
     assert copies == {f"forenotice.db.before-{NEXT}", f"forenotice.db.before-{NEXT}.2"}
     again = open_store(f"sqlite:///{sqlite_path}", migrate=False)
-    with again.read() as reader:
-        assert reader.worlds.fleet().hosts == {"a": host("a")}
+    assert hosts_of(again) == {"a"}
     again.close()
 
 
@@ -185,8 +183,7 @@ def test_a_link_to_the_file_is_as_good_as_the_file(sqlite_store: Store, sqlite_p
     # While another has it open, so that what makes it ours is in the log alone.
     with closing(open_store(f"sqlite:///{link}", migrate=False)) as linked:
         keep(linked, host("b"))
-        with linked.read() as reader:
-            assert set(reader.worlds.fleet().hosts) == {"a", "b"}
+        assert hosts_of(linked) == {"a", "b"}
         link.unlink()
         with pytest.raises(errors.UnsoundError, match=r"link\.db was removed, replaced"):
             keep(linked, host("c"))
@@ -204,8 +201,8 @@ def test_a_database_that_is_replaced_is_one_whole_file(sqlite_store: Store, sqli
     kept = replace(path, tmp_path / "backup.db")
     assert kept is not None
     assert {each.name for each in path.parent.iterdir()} == {path.name, f"{path.name}.mark", kept.name}
-    with closing(open_store(f"sqlite:///{kept}", migrate=False)) as former, former.read() as reader:
-        assert set(reader.worlds.fleet().hosts) == {"a"}
+    with closing(open_store(f"sqlite:///{kept}", migrate=False)) as former:
+        assert hosts_of(former) == {"a"}
 
 
 def test_a_backup_beside_the_log_of_another_is_refused(sqlite_store: Store, sqlite_path: Path, tmp_path: Path) -> None:
@@ -346,8 +343,8 @@ def test_a_backup_equals_and_opens(sqlite_store: Store, tmp_path: Path) -> None:
     keep(sqlite_store, host("b"))
     assert {each.name for each in tmp_path.glob("backup*")} == {"backup.db"}
     copied = open_store(f"sqlite:///{backup}", migrate=False)
+    assert hosts_of(copied) == {"a"}
     with copied.read() as reader:
-        assert reader.worlds.fleet().hosts == {"a": host("a")}
         assert reader.journal.page() == [(1, entry("host.added"))]
     copied.close()
 
@@ -390,25 +387,30 @@ OLD = (
 )
 
 
-@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", "postgresql"])
+def upgraded(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str, Sequence[str]], Store]:
+    """A store whose database was filled by these statements at an older revision."""
+    is_sqlite = request.param == "sqlite"
+    url = f"sqlite:///{tmp_path / 'old.db'}" if is_sqlite else request.getfixturevalue("postgres_url")
+
+    def upgrade(last: str, statements: Sequence[str]) -> Store:
+        names = opener.OURS.names
+        open_store(url, migrate=True, known=opener.Revisions(names=names[: names.index(last) + 1])).close()
+        engine = create_engine(make_url(url).set(drivername="sqlite" if is_sqlite else "postgresql+psycopg"))
+        with engine.begin() as connection:
+            for statement in statements:
+                connection.exec_driver_sql(statement)
+        engine.dispose()
+        return open_store(url, migrate=True)
+
+    return upgrade
+
+
 def test_what_the_first_release_kept_is_there_and_found_by_vm(
-    database: str, tmp_path: Path, request: pytest.FixtureRequest
+    upgraded: Callable[[str, Sequence[str]], Store],
 ) -> None:
-    url = f"sqlite:///{tmp_path / 'old.db'}" if database == "sqlite" else request.getfixturevalue("postgres_url")
-    open_store(url, migrate=True, known=opener.Revisions(names=("0001",))).close()
-    driver = "sqlite" if database == "sqlite" else "postgresql+psycopg"
-    engine = create_engine(make_url(url).set(drivername=driver))
-    with engine.begin() as connection:
-        for statement in OLD:
-            connection.exec_driver_sql(statement)
-    engine.dispose()
-    store = open_store(url, migrate=True)
-    with store.read() as reader:
-        assert [entry.action for _, entry in reader.journal.page(JournalFilter(vm="web-0"))] == [
-            "operation.scheduled",
-            "event.scheduled",
-        ]
-        assert [entry.action for _, entry in reader.journal.page(JournalFilter(vm="db"))] == ["operation.scheduled"]
+    with closing(upgraded("0001", OLD)) as store, store.read() as reader:
+        assert (positions(reader, vm="web-0"), positions(reader, vm="db")) == ([1, 2], [1])
         assert [event.id for event in reader.events.page(None, 9, EventFilter(vm="web-0"))] == ["E"]
         (token,) = reader.tokens.page(None, 9)
         assert (token.role, token.selector, token.expires_at) == ("admin", None, None)
@@ -417,7 +419,6 @@ def test_what_the_first_release_kept_is_there_and_found_by_vm(
         assert scopes["vm:neither"].policy == Policy()
         degraded = reader.worlds.load(operations=["d"]).operations["d"]
         assert degraded.due_at == degraded.created_at
-    store.close()
 
 
 LIVE = """
@@ -436,30 +437,14 @@ INSERT INTO events (id, operation, scope, resources, update_domain, type, source
 """
 
 
-@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
 def test_a_document_that_looks_different_in_natural_order_has_a_new_incarnation(
-    database: str, tmp_path: Path, request: pytest.FixtureRequest
+    upgraded: Callable[[str, Sequence[str]], Store],
 ) -> None:
-    url = f"sqlite:///{tmp_path / 'old.db'}" if database == "sqlite" else request.getfixturevalue("postgres_url")
-    names = opener.OURS.names
-    open_store(url, migrate=True, known=opener.Revisions(names=names[: names.index("0012")])).close()
-    driver = "sqlite" if database == "sqlite" else "postgresql+psycopg"
-    engine = create_engine(make_url(url).set(drivername=driver))
-    with engine.begin() as connection:
-        for statement in LIVE.split(";"):
-            connection.exec_driver_sql(statement)
-    engine.dispose()
-    store = open_store(url, migrate=True)
-    with store.read() as reader:
-        assert {key: scope.incarnation for key, scope in reader.worlds.fleet().scopes.items()} == {
-            "group:ss": 6,
-            "group:web": 5,
-            "group:twins": 6,
-            "vm:db": 5,
-        }
+    with closing(upgraded("0011", LIVE.split(";"))) as store, store.read() as reader:
+        incarnations = {key: scope.incarnation for key, scope in reader.worlds.fleet().scopes.items()}
+        assert incarnations == {"group:ss": 6, "group:web": 5, "group:twins": 6, "vm:db": 5}
         world = reader.worlds.load(operations=["o"])
         assert world.events["A"].resources == ("ss_2", "ss_10")
         assert world.operations["o"].vms == ("db", "ss_2", "ss_10", "web-1", "web-2")
         shown = {scope.key: events for scope, _, events in reader.worlds.scopes(["group:twins"])}
         assert [event.id for event in shown["group:twins"]] == ["E", "D"]
-    store.close()

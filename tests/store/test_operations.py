@@ -1,4 +1,4 @@
-"""Operations and events: as kept, when due, whose claim."""
+"""Operations and events: as kept, when due, whose claim, and what drivers told by callback."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -8,10 +8,11 @@ import pytest
 from tests.store.samples import MINUTE, NOW, changes, event, keep, operation, scope
 
 from forenotice.core import errors
+from forenotice.core.driver_calls import Finished
 from forenotice.core.operations import Event, EventType, Kind, Operation, Source, Status
 from forenotice.store.database import Store
 from forenotice.store.events import EventFilter
-from forenotice.store.operations import OperationFilter
+from forenotice.store.operations import DriverResult, OperationFilter
 
 FULL_OPERATION = operation(
     "full",
@@ -85,8 +86,7 @@ def test_times_come_back_in_utc(store: Store) -> None:
     keep(store, operation("one", created_at=local))
     with store.read() as reader:
         created = reader.worlds.load(operations=["one"]).operations["one"].created_at
-    assert created == NOW
-    assert created.utcoffset() == timedelta(0)
+    assert (created, created.utcoffset()) == (NOW, timedelta(0))
 
 
 def test_due_by_not_before_then_age(store: Store) -> None:
@@ -154,26 +154,13 @@ def test_waking_what_waits_in_a_scope(store: Store) -> None:
         assert transaction.operations.wake(["group:web", "group:ghost"], NOW) == 1
         assert transaction.operations.wake(["group:web"], NOW) == 0
         assert transaction.operations.wake([], NOW) == 0
-    with store.read() as reader:
-        assert set(reader.operations.due(NOW, 10)) == {"held", "overdue"}
-        assert reader.worlds.load(operations=["overdue"]).operations["overdue"].due_at == NOW - MINUTE
+        assert set(transaction.operations.due(NOW, 10)) == {"held", "overdue"}
+        assert transaction.worlds.load(operations=["overdue"]).operations["overdue"].due_at == NOW - MINUTE
+        assert transaction.operations.wake_held(NOW) == 3
+        assert set(transaction.operations.due(NOW, 10)) == {"held", "overdue", "started", "elsewhere", "left"}
 
 
-def test_waking_all_that_is_held(store: Store) -> None:
-    keep(
-        store,
-        operation("held", held=True),
-        operation("free"),
-        operation("started", status=Status.STARTED, held=True),
-        operation("over", status=Status.FAILED, held=True),
-    )
-    with store.write() as transaction:
-        transaction.operations.wake_held(NOW)
-    with store.read() as reader:
-        assert set(reader.operations.due(NOW, 10)) == {"held", "started"}
-
-
-def test_claims_are_renewed_by_their_owner_only(store: Store) -> None:
+def test_claims_are_renewed_and_released_by_their_owner_only(store: Store) -> None:
     claimed: dict[str, Any] = {"due_at": NOW, "claimed_until": NOW + MINUTE}
     keep(
         store,
@@ -184,28 +171,23 @@ def test_claims_are_renewed_by_their_owner_only(store: Store) -> None:
     )
     until = NOW + 5 * MINUTE
     with store.write() as transaction:
-        assert transaction.operations.renew_claims("me", ["mine", "theirs", "free", "ghost"], until) == ["mine"]
-        assert transaction.operations.renew_claims("me", [], until) == []
-    with store.read() as reader:
-        kept = reader.worlds.load(operations=["mine", "mine-too", "theirs", "free"]).operations
-    assert {name: each.claimed_until for name, each in kept.items()} == {
-        "mine": until,
-        "mine-too": NOW + MINUTE,
-        "theirs": NOW + MINUTE,
-        "free": None,
-    }
 
+        def claims() -> dict[str, datetime | None]:
+            found = transaction.worlds.load(operations=["mine", "mine-too", "theirs", "free"]).operations
+            assert all((each.claimed_by is None) == (each.claimed_until is None) for each in found.values())
+            return {name: each.claimed_until for name, each in found.items() if each.claimed_until}
 
-@pytest.mark.parametrize(("process", "free"), [("me", {"mine"}), ("nobody", set()), (None, {"mine", "theirs"})])
-def test_claims_are_released(store: Store, process: str | None, free: set[str]) -> None:
-    claimed: dict[str, Any] = {"due_at": NOW, "claimed_until": NOW + MINUTE}
-    keep(store, operation("mine", claimed_by="me", **claimed), operation("theirs", claimed_by="them", **claimed))
-    with store.write() as transaction:
-        transaction.operations.release_claims(process)
-    with store.read() as reader:
-        assert set(reader.operations.due(NOW, 10)) == free
-        operations = reader.worlds.load(operations=list(free)).operations.values()
-    assert all(each.claimed_by is None and each.claimed_until is None for each in operations if each.id in free)
+        operations = transaction.operations
+        assert operations.renew_claims("me", ["mine", "theirs", "free", "ghost"], until) == ["mine"]
+        assert operations.renew_claims("me", [], until) == []
+        assert claims() == {"mine": until, "mine-too": NOW + MINUTE, "theirs": NOW + MINUTE}
+        operations.release_claims("nobody")
+        assert operations.due(NOW, 10) == ["free"]
+        operations.release_claims("me")
+        assert claims() == {"theirs": NOW + MINUTE}
+        assert set(operations.due(NOW, 10)) == {"free", "mine", "mine-too"}
+        operations.release_claims(None)
+        assert claims() == {}
 
 
 def test_moving_to(store: Store) -> None:
@@ -265,18 +247,7 @@ def test_pages_of_events(store: Store) -> None:
         assert reader.events.page(None, 9, EventFilter(vm="web-1")) == [first, third]
         assert reader.events.page(None, 9, EventFilter(live=True, vm="web-10")) == [first, second]
         assert reader.events.page(None, 9, EventFilter(vm="eb-1")) == []
-
-
-def test_counts(store: Store) -> None:
-    keep(
-        store,
-        event("E1", "o", "group:web"),
-        event("E2", "o", "group:pool"),
-        event("E3", "p", "group:web", type=EventType.REBOOT, status=Status.STARTED),
-        event("E4", "p", "group:web", type=EventType.REBOOT, status=Status.COMPLETED),
-    )
-    with store.read() as reader:
-        assert reader.events.counts_by_type() == {("Freeze", "Scheduled"): 2, ("Reboot", "Started"): 1}
+        assert reader.events.counts_by_type() == {("Freeze", "Scheduled"): 2}
 
 
 @pytest.mark.parametrize(
@@ -293,3 +264,19 @@ def test_what_is_over_has_an_end_and_nothing_else_has(store: Store, wrong: Opera
         transaction.apply(changes(scope("vm:x"), wrong))
     with store.read() as reader:
         assert reader.scopes.named(["vm:x"]) == {}
+
+
+def test_driver_results(store: Store) -> None:
+    first = DriverResult(operation="o1", attempt=1, outcome=Finished(done=("a",), failures={"b": "no"}), at=NOW)
+    second = replace(first, attempt=2, outcome=Finished(done=("b",), failures={}), at=NOW + MINUTE)
+    other = replace(first, operation="o2")
+    live = replace(first, operation="live")
+    keep(store, operation("live"))
+    with store.write() as transaction:
+        results = transaction.driver_results
+        for result in (first, second, other, live):
+            results.put(result)
+        assert sorted(results.of(["o1", "o3"]), key=lambda result: result.attempt) == [first, second]
+        assert results.of([]) == []
+        results.delete_before(NOW + MINUTE)
+        assert sorted(results.of(["o1", "o2", "live"]), key=lambda result: result.attempt) == [live, second]

@@ -1,43 +1,86 @@
-"""Tokens of operators."""
+"""Tokens, sessions of the portal, stored responses and single values."""
 
 from dataclasses import replace
 
-import pytest
 from tests.store.samples import MINUTE, NOW
 
 from forenotice.store.database import Store
-from forenotice.store.tokens import Token
+from forenotice.store.tokens import Session, StoredResponse, Token
 
 ALICE = Token(id="t1", name="alice", role="admin", digest="d1", created_at=NOW)
-BOB = Token(id="t0", name="bob", role="viewer", digest="d2", created_at=NOW + MINUTE, last_used_at=NOW)
+BOB = Token(
+    id="t0",
+    name="bob",
+    role="viewer",
+    digest="d2",
+    created_at=NOW + MINUTE,
+    last_used_at=NOW,
+    networks=("10.0.0.0/8", "fd00::/8"),
+    previous_digest="d0",
+)
 
 
-@pytest.fixture
-def with_tokens(store: Store) -> Store:
+def test_tokens(store: Store) -> None:
     with store.write() as transaction:
         transaction.tokens.put(BOB)
         transaction.tokens.put(ALICE)
-    return store
+    with store.write() as transaction:
+        tokens = transaction.tokens
+        assert [tokens.by_digest(digest) for digest in ("d1", "d2", "d0", "d3")] == [ALICE, BOB, BOB, None]
+        assert [tokens.by_id(name) for name in ("t1", "d1")] == [ALICE, None]
+        assert tokens.page() == [ALICE, BOB]
+        tokens.touch({"t1": NOW, "t0": NOW - MINUTE, "ghost": NOW})
+        assert [token.last_used_at for token in tokens.page()] == [NOW, NOW], "use never goes back"
+        assert [tokens.revoke(name, NOW) for name in ("t1", "t1", "ghost")] == [True, False, False]
+        assert tokens.by_digest("d1") == replace(ALICE, last_used_at=NOW, revoked_at=NOW)
 
 
-def test_found_by_digest(with_tokens: Store) -> None:
-    with with_tokens.read() as reader:
-        assert reader.tokens.by_digest("d1") == ALICE
-        assert reader.tokens.by_digest("d3") is None
-        assert reader.tokens.page() == [ALICE, BOB]
+FIRST = Session(digest="d1", token="t1", created_at=NOW, expires_at=NOW + 10 * MINUTE)
+SECOND = replace(FIRST, digest="d0", created_at=NOW + MINUTE, expires_at=NOW + 11 * MINUTE)
+OTHERS = replace(FIRST, digest="d2", token="t2", created_at=NOW - MINUTE)
 
 
-def test_revoking_twice(with_tokens: Store) -> None:
-    with with_tokens.write() as transaction:
-        assert transaction.tokens.revoke("t1", NOW)
-        assert not transaction.tokens.revoke("t1", NOW + MINUTE)
-        assert not transaction.tokens.revoke("ghost", NOW)
-    with with_tokens.read() as reader:
-        assert reader.tokens.by_digest("d1") == replace(ALICE, revoked_at=NOW)
+def test_sessions(store: Store) -> None:
+    with store.write() as transaction:
+        sessions = transaction.sessions
+
+        def found() -> list[Session | None]:
+            return [sessions.find(digest) for digest in ("d1", "d0", "d2", "d3")]
+
+        for each in (FIRST, SECOND, OTHERS):
+            sessions.put(each)
+        assert found() == [FIRST, SECOND, OTHERS, None]
+        sessions.keep_newest("t1", 2)
+        assert found() == [FIRST, SECOND, OTHERS, None]
+        sessions.keep_newest("t1", 1)
+        assert found() == [None, SECOND, OTHERS, None]
+        sessions.delete_expired(NOW + 10 * MINUTE)
+        assert found() == [None, SECOND, None, None]
+        assert [sessions.end("d0"), sessions.end("d0")] == [True, False]
 
 
-def test_use_never_goes_back(with_tokens: Store) -> None:
-    with with_tokens.write() as transaction:
-        transaction.tokens.touch({"t1": NOW, "t0": NOW - MINUTE, "ghost": NOW})
-    with with_tokens.read() as reader:
-        assert [token.last_used_at for token in reader.tokens.page()] == [NOW, NOW]
+def test_responses_by_token_and_key(store: Store) -> None:
+    first = StoredResponse(token="alice", key="k", digest="d1", status=200, result=b"\x00{}\xff", at=NOW)
+    other = replace(first, token="bob", status=409)
+    later = replace(first, digest="d2", result=b"new", at=NOW + MINUTE)
+    with store.write() as transaction:
+        transaction.responses.put(first)
+        transaction.responses.put(other)
+    with store.write() as transaction:
+        responses = transaction.responses
+        assert responses.find("alice", "k", NOW) == first
+        assert responses.find("bob", "k", NOW - MINUTE) == other
+        assert responses.find("alice", "other", NOW) is responses.find("alice", "k", NOW + MINUTE) is None
+        responses.put(later)
+        responses.delete_before(NOW + MINUTE)
+        assert responses.find("alice", "k", NOW) == later
+        assert responses.find("bob", "k", NOW) is None
+
+
+def test_meta(store: Store) -> None:
+    with store.write() as transaction:
+        assert transaction.meta.get("alive") is None
+        transaction.meta.put("alive", "one")
+        transaction.meta.put("alive", "two")
+    with store.read() as reader:
+        assert reader.meta.get("alive") == "two"

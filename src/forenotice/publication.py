@@ -13,7 +13,7 @@ from forenotice.core.operations import Event
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A VM of a scope: what its callers are known by, and what it is told of itself."""
+    """A VM of a scope: by what its requests are recognised, and what it is told of itself. Fields are those of `Vm`."""
 
     name: str
     vm_id: str
@@ -60,21 +60,9 @@ def of(scope: Scope, vms: Iterable[Vm] = (), events: Iterable[Event] = ()) -> Pu
     return Publication(
         key=scope.key,
         document=documents.document(scope, events),
-        members=tuple([_member(vm) for vm in vms]),
+        members=tuple([Member(**{name: getattr(vm, name) for name in Member.__struct_fields__}) for vm in vms]),
         listening=scope.policy.listening,
         last_heard=scope.last_heard,
-    )
-
-
-def _member(vm: Vm) -> Member:
-    return Member(
-        name=vm.name,
-        vm_id=vm.vm_id,
-        addresses=vm.addresses,
-        update_domain=vm.update_domain,
-        fault_domain=vm.fault_domain,
-        spot=vm.spot,
-        facts=vm.facts,
     )
 
 

@@ -110,10 +110,10 @@ def test_equal_facts_are_kept_once(facts_shared: int) -> None:
     put("one", size="large")
     put("two", size="large")
     put("three", size="small")
-    assert published.by_name["one"].facts is published.by_name["two"].facts
-    assert published.by_name["three"].facts.size == "small"
+    assert published.by_name["one"].member.facts is published.by_name["two"].member.facts
+    assert published.by_name["three"].member.facts.size == "small"
     put("four", size="large")
-    assert published.by_name["four"].facts == published.by_name["one"].facts
+    assert published.by_name["four"].member.facts == published.by_name["one"].member.facts
 
 
 def test_a_large_fleet_fits() -> None:

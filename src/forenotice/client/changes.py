@@ -6,10 +6,9 @@ from datetime import datetime
 from time import monotonic
 from typing import TypeAlias, TypeVar
 
-from forenotice.client.endpoint import Endpoint, Known, Pause, Polled, Stream
+from forenotice.client.endpoint import Endpoint, Pause, Stream
 from forenotice.client.errors import EndpointError
 from forenotice.client.events import Document, Event
-from forenotice.client.pace import Pace
 from forenotice.failures import Failures
 
 T = TypeVar("T")
@@ -77,20 +76,35 @@ def _follow(endpoint: Endpoint, tell: Callable[[News], Stream[T]]) -> Stream[T]:
     pace = endpoint.pace
     shown: bytes | None = None
     failures = 0
-    support = _LongPollSupport(pace)
+    long_polls_from = 0.0
+    """When long polling is worth a try; whether the server supports it is found out by trying."""
     while True:
         asked_at = monotonic()
         known = endpoint.known
         # Somebody else may have polled meanwhile: what is not told yet is not to be waited for.
         can_wait = known is not None and bool(known.tag) and known.body == shown
-        long = can_wait and not failures and endpoint.patient and support.is_worth_a_try(asked_at)
+        long = can_wait and not failures and endpoint.patient and asked_at >= long_polls_from
         try:
             polled = yield from endpoint.poll(pace.wait if long else 0)
         except EndpointError as error:
             failures += 1
-            support.note_failure(long, failures, monotonic())
-            if not long:
-                yield from tell(_news(endpoint.known, False, asked_at, error=error, shown=False))
+            if long:
+                # Perhaps the server does not support long polling; a plain poll shows whether it is more than that.
+                long_polls_from = monotonic() + pace.probe
+            else:
+                # The server that comes back may be another.
+                long_polls_from = 0.0 if failures > 1 else long_polls_from
+                yield from tell(
+                    News(
+                        document=endpoint.known.document if endpoint.known else None,
+                        changed=False,
+                        error=error,
+                        date=None,
+                        asked_at=asked_at,
+                        answered_at=monotonic(),
+                        shown=False,
+                    )
+                )
             yield Pause(pace.after(failures, error))
             continue
         failures = 0
@@ -98,53 +112,20 @@ def _follow(endpoint: Endpoint, tell: Callable[[News], Stream[T]]) -> Stream[T]:
         known = polled.known
         changed = known is not None and known.body != shown
         shown = known.body if known else None
-        support.note_response(polled, changed, asked_at, answered_at)
-        yield from tell(_news(known, changed, asked_at, answered_at, date=polled.date, shown=polled.shown))
+        if polled.waited and not changed and answered_at - asked_at < pace.at_once:
+            long_polls_from = answered_at + pace.probe
+        yield from tell(
+            News(
+                document=known.document if known else None,
+                changed=changed,
+                error=None,
+                date=polled.date,
+                asked_at=asked_at,
+                answered_at=answered_at,
+                shown=polled.shown,
+            )
+        )
         yield Pause(max(0.0, asked_at + pace.interval - monotonic()))
-
-
-def _news(
-    known: Known | None,
-    changed: bool,
-    asked_at: float,
-    answered_at: float | None = None,
-    *,
-    date: datetime | None = None,
-    error: EndpointError | None = None,
-    shown: bool,
-) -> News:
-    return News(
-        document=known.document if known else None,
-        changed=changed,
-        error=error,
-        date=date,
-        asked_at=asked_at,
-        answered_at=monotonic() if answered_at is None else answered_at,
-        shown=shown,
-    )
-
-
-class _LongPollSupport:
-    """Whether the server supports long polling, found out by trying."""
-
-    def __init__(self, pace: Pace) -> None:
-        self._pace = pace
-        self._probe_at = 0.0
-
-    def is_worth_a_try(self, now: float) -> bool:
-        return now >= self._probe_at
-
-    def note_response(self, polled: Polled, changed: bool, asked_at: float, answered_at: float) -> None:
-        if polled.waited and not changed and answered_at - asked_at < self._pace.at_once:
-            self._probe_at = answered_at + self._pace.probe
-
-    def note_failure(self, long: bool, times: int, now: float) -> None:
-        if long:
-            # Perhaps the server does not support long polling; a plain poll shows whether it is more than that.
-            self._probe_at = now + self._pace.probe
-        elif times > 1:
-            # The server that comes back may be another.
-            self._probe_at = 0.0
 
 
 class _Watch:

@@ -36,28 +36,20 @@ TURN_SECONDS = 0.002
 class Counters:
     """What has been counted since the start, for metrics."""
 
-    polls_2xx: int = 0
-    """Polls, and other GETs."""
+    polls_2xx: int = 0  # polls, and other GETs
     polls_3xx: int = 0
     polls_4xx: int = 0
     polls_5xx: int = 0
     approvals_2xx: int = 0
     approvals_4xx: int = 0
     approvals_5xx: int = 0
-    waits: int = 0
-    """Long polls begun."""
-    waiting: int = 0
-    """Long polls under way."""
-    accepted: int = 0
-    """Connections."""
-    open: int = 0
-    """Connections under way."""
-    refused: int = 0
-    """Connections beyond a limit."""
-    evicted: int = 0
-    """Connections closed for a limit."""
-    cut: int = 0
-    """Connections of clients that were too slow."""
+    waits: int = 0  # long polls begun
+    waiting: int = 0  # long polls under way
+    accepted: int = 0  # connections
+    open: int = 0  # connections under way
+    refused: int = 0  # connections beyond a limit
+    evicted: int = 0  # connections closed for a limit
+    cut: int = 0  # connections of clients that were too slow
 
     def count(self, method: str, status: int) -> None:
         name = f"{'approvals' if method == 'POST' else 'polls'}_{status // 100}xx"
@@ -131,20 +123,14 @@ class GuestEndpoint:
 
     def take_token(self, request: Request, guest: Guest) -> bool:
         """Whether there was a token left in the guest's bucket."""
-        now = self.monotonic()
-        if request.method == "POST":
-            after = self.rate.take(guest.approvals_full_at, now)
-            if after >= 0:
-                guest.approvals_full_at = after
-        else:
-            after = self.rate.take(guest.polls_full_at, now)
-            if after >= 0:
-                guest.polls_full_at = after
+        bucket = _bucket(request)
+        after = self.rate.take(getattr(guest, bucket), self.monotonic())
+        if after >= 0:
+            setattr(guest, bucket, after)
         return after >= 0
 
     def retry_after(self, request: Request, guest: Guest) -> int:
-        full_at = guest.approvals_full_at if request.method == "POST" else guest.polls_full_at
-        return self.rate.retry_after(full_at, self.monotonic())
+        return self.rate.retry_after(getattr(guest, _bucket(request)), self.monotonic())
 
     def recall(self, data: bytes) -> Request | None:
         """The one whole request that these very bytes were, when they came between requests before.
@@ -276,6 +262,10 @@ class FairQueue:
             connection.take_turn()
         if queues:
             self._schedule()
+
+
+def _bucket(request: Request) -> str:
+    return "approvals_full_at" if request.method == "POST" else "polls_full_at"
 
 
 def _caller(connection: "Connection") -> object:

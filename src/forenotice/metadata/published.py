@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Protocol, TypeVar
 
+import msgspec
+
 from forenotice.core import fleet
 from forenotice.core.documents import Document
 from forenotice.metadata import responses
@@ -101,49 +103,26 @@ class PublishedScope:
 
 
 class Guest:
-    """One VM. Smaller than a `Member`: a hundred thousand of them are kept."""
+    """One VM."""
 
-    __slots__ = (
-        "addresses",
-        "approvals_full_at",
-        "facts",
-        "fault_domain",
-        "name",
-        "polled",
-        "polls_full_at",
-        "scope",
-        "spot",
-        "update_domain",
-        "vm_id",
-    )
+    __slots__ = ("approvals_full_at", "member", "polled", "polls_full_at", "scope")
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.vm_id = ""
-        self.addresses: tuple[str, ...] = ()
-        self.update_domain = self.fault_domain = 0
-        self.spot = False
-        self.facts = fleet.NO_FACTS
-        self.scope: PublishedScope | None = None
+    def __init__(self, member: Member, scope: PublishedScope) -> None:
+        self.member = member
+        self.scope: PublishedScope | None = scope
         """None once the VM is gone."""
         self.polls_full_at = self.approvals_full_at = 0.0
         """Its two rate buckets."""
         self.polled = NEVER
         """When it last polled, to the second; kept nowhere else."""
 
+    @property
+    def name(self) -> str:
+        return self.member.name
+
     def describe(self, scope: PublishedScope) -> tuple[fleet.Vm, fleet.Scope]:
         """The VM and its scope as far as they are known here."""
-        vm = fleet.Vm(
-            name=self.name,
-            vm_id=self.vm_id,
-            host="",
-            scope=scope.key,
-            update_domain=self.update_domain,
-            fault_domain=self.fault_domain,
-            spot=self.spot,
-            addresses=self.addresses,
-            facts=self.facts,
-        )
+        vm = fleet.Vm(host="", scope=scope.key, **msgspec.structs.asdict(self.member))
         return vm, fleet.Scope(key=scope.key, kind=scope.document.kind, tag=scope.document.tag)
 
 
@@ -214,18 +193,14 @@ class PublishedFleet:
                     guest.scope = None
 
     def _put_member(self, member: Member, scope: PublishedScope) -> Guest:
+        if member.facts is not fleet.NO_FACTS:
+            member = msgspec.structs.replace(member, facts=self._shared(member.facts))
         guest = self.by_name.get(member.name)
         if guest is None:
-            guest = self.by_name[member.name] = Guest(member.name)
+            guest = self.by_name[member.name] = Guest(member, scope)
         else:
             self._unlist(guest)
-        guest.vm_id = member.vm_id
-        guest.addresses = member.addresses
-        guest.update_domain = member.update_domain
-        guest.fault_domain = member.fault_domain
-        guest.spot = member.spot
-        guest.facts = self._shared(member.facts)
-        guest.scope = scope
+            guest.member, guest.scope = member, scope
         self.by_vm_id[_folded(member.vm_id)] = guest
         for address in member.addresses:
             # Older versions let them into the fleet.
@@ -234,16 +209,15 @@ class PublishedFleet:
         return guest
 
     def _unlist(self, guest: Guest) -> None:
-        if self.by_vm_id.get(_folded(guest.vm_id)) is guest:
-            del self.by_vm_id[_folded(guest.vm_id)]
-        for address in guest.addresses:
-            if self.by_address.get(address) is guest:
-                del self.by_address[address]
+        for index, key in (
+            (self.by_vm_id, _folded(guest.member.vm_id)),
+            *((self.by_address, address) for address in guest.member.addresses),
+        ):
+            if index.get(key) is guest:
+                del index[key]
 
     def _shared(self, facts: fleet.Facts) -> fleet.Facts:
         """The same object for equal facts: most VMs of a fleet have the same."""
-        if facts is fleet.NO_FACTS:
-            return facts
         if len(self._facts) >= self._facts_shared:
             self._facts.clear()
         return self._facts.setdefault((*_texts(facts), *facts.tags.items()), facts)

@@ -40,9 +40,6 @@ class ConnectionLimit(Generic[C]):
     def held_by(self, caller: Hashable) -> int:
         return self._held.get(caller, 0)
 
-    def of(self, caller: Hashable) -> list[C]:
-        return [connection for connection, its in self._callers.items() if its == caller]
-
     def first_to_go(self, rank: Callable[[C], tuple[Any, ...] | None], count: int = 1) -> list[C]:
         """Those of the callers that hold the most, by rank among the connections of one; without a rank they stay."""
         ranked = ((each, rank(each)) for each in self._callers)

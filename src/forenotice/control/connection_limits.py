@@ -10,7 +10,6 @@ import ipaddress
 import itertools
 import socket
 import ssl
-from collections import Counter
 from functools import partial
 from typing import Any
 
@@ -18,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from forenotice import descriptors
+from forenotice.connectionlimit import ConnectionLimit
 
 CONNECTIONS = 256
 """Operators are few, and guests' connections need the descriptors."""
@@ -190,11 +190,16 @@ class BoundedProtocol(HttpToolsProtocol):
         """If all others are being answered and no address has many, this new connection itself goes."""
         if len(connections) <= most:
             return
-        held = Counter(each._address for each in connections)
-        many = max(FEW, held[self._address])
-        found = [each for each in connections if each.is_awaited or held[each._address] > many]
-        found = sorted(found, key=lambda each: (-held[each._address], not each.is_awaited, each._awaited_since))
-        (found or [self])[0].evict()
+        limit: ConnectionLimit[BoundedProtocol] = ConnectionLimit()
+        for each in connections:
+            limit.add(each, each._address or "this machine")
+        many = max(FEW, limit.held_by(self._address or "this machine"))
+
+        def rank(each: BoundedProtocol) -> tuple[bool, int] | None:
+            movable = each.is_awaited or limit.held_by(each._address or "this machine") > many
+            return (each.is_awaited, -each._awaited_since) if movable else None
+
+        (limit.first_to_go(rank) or [self])[0].evict()
 
     def _await_head(self) -> None:
         self._forget_head_deadline()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from bench import (
     agent,
     approvals,
+    commandline,
     emulator,
     fleet,
     flood,
@@ -32,6 +33,7 @@ PARTS: dict[str, Callable[[Effort], list[report.Row]]] = {
     "sharing": sharing.measure,
     "agent": agent.measure,
     "emulator": emulator.measure,
+    "commandline": commandline.measure,
     "history": history.measure,
     "rollouts": rollouts.measure,
     "portal": portal.measure,

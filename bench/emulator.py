@@ -31,7 +31,7 @@ print(time.perf_counter() - begin)
 
 
 def measure(effort: Effort) -> list[report.Row]:
-    ways = (_start, _plain_start, _python, _version, _first_import, start_in_process)
+    ways = (_start, _plain_start, _python, _first_import, start_in_process)
     taken: dict[Callable[[], float], list[float]] = {way: [] for way in ways}
     for _ in range(effort.starts):
         # In turn, so that a busy moment of the machine falls on all of them.
@@ -39,7 +39,7 @@ def measure(effort: Effort) -> list[report.Row]:
             taken[way].append(way())
     seconds = {way: median(times) for way, times in taken.items()}
     plain = seconds[_plain_start]
-    others = f"{seconds[_python]:.2f} s python -c pass, {seconds[_version]:.2f} s forenotice --version"
+    others = f"{seconds[_python]:.2f} s python -c pass"
     return [
         replace(
             report.within(
@@ -97,10 +97,6 @@ def _first_answer(command: list[str], port: int, answers: int) -> float:
 
 def _python() -> float:
     return _run(sys.executable, "-c", "pass")
-
-
-def _version() -> float:
-    return _run(PROGRAM, "--version")
 
 
 def _run(*command: str) -> float:

@@ -85,7 +85,7 @@ def test_private_places_are_found(tmp_path: Path, line: str) -> None:
 
 def test_the_former_name_is_only_where_an_old_database_is_found() -> None:
     (place,) = former_names(ROOT)
-    assert place.startswith("src/forenotice/settings/loading.py:")
+    assert place.startswith("src/forenotice/settings/__init__.py:")
     assert "FORMER_DATABASE = " in place
 
 

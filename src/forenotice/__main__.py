@@ -4,6 +4,11 @@ import sys
 
 
 def main() -> int:
+    if sys.argv[1:] == ["--version"]:
+        from forenotice import __version__
+
+        print("forenotice", __version__)
+        return 0
     if sys.argv[1:3] == ["agent", "run"]:
         # The agent stays small: it loads nothing of what the other commands need.
         from forenotice.agent import daemon

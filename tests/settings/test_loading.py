@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from forenotice import settings
-from forenotice.settings import Address, Listener, SettingError, loading, table
+from forenotice.settings import Address, Listener, SettingError, table
 from forenotice.settings.values import Gate
 
 
@@ -29,7 +29,7 @@ def test_a_demo_keeps_its_own_things_and_knows_every_caller() -> None:
 
 
 def test_a_database_made_under_the_former_name_is_opened_as_it_is(tmp_path: Path) -> None:
-    former = tmp_path / loading.FORMER_DATABASE
+    former = tmp_path / settings.FORMER_DATABASE
     former.touch()
     found = settings.load({"data": str(tmp_path)}, {})
     assert found.database_file == former
@@ -43,9 +43,9 @@ def test_a_database_made_under_the_former_name_is_opened_as_it_is(tmp_path: Path
 def test_a_new_directory_beside_one_of_the_former_name_is_told(tmp_path: Path) -> None:
     found = settings.load({"data": str(tmp_path / "forenotice")}, {})
     assert found.former_data is None
-    former = tmp_path / Path(loading.FORMER_DATABASE).stem
+    former = tmp_path / Path(settings.FORMER_DATABASE).stem
     former.mkdir()
-    (former / loading.FORMER_DATABASE).touch()
+    (former / settings.FORMER_DATABASE).touch()
     assert found.former_data == former
     shared = {"data": str(tmp_path / "forenotice"), "database": "postgresql://db/x"}
     assert settings.load(shared, {}).former_data is None

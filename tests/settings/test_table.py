@@ -1,13 +1,13 @@
 """The table of settings, its flags, its variables and its page in the docs agree."""
 
 import re
-from dataclasses import fields
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from forenotice import settings
-from forenotice.settings import page, table
+from forenotice.settings import table
 
 DOCS = Path(__file__).parents[2] / "docs" / "settings.md"
 
@@ -28,7 +28,7 @@ def test_flag_variable_and_page_of_a_setting(row: table.Setting) -> None:
 
 def test_the_page_shows_the_table_as_it_is() -> None:
     shown = [line for line in DOCS.read_text().splitlines() if line.startswith("|")]
-    assert shown == page.rows()
+    assert shown == table.rows()
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_the_page_shows_the_table_as_it_is() -> None:
     ],
 )
 def test_every_row_has_its_typed_field(rows: tuple[table.Setting, ...], result: type) -> None:
-    assert {row.attribute for row in rows} == {field.name for field in fields(result)}
+    assert {row.attribute for row in rows} == {field.name for field in msgspec.structs.fields(result)}
 
 
 def test_no_variable_means_two_things_to_one_command() -> None:

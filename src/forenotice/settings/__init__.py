@@ -1,39 +1,305 @@
-"""Settings: flags, then FORENOTICE_* variables, then a TOML file, then defaults."""
+"""Settings: flags, then FORENOTICE_* variables, then a TOML file, then defaults. Reads one file, changes nothing."""
 
-from forenotice.settings.loading import (
-    AgentSettings,
-    DriverSettings,
-    EmulatorSettings,
-    GuestSettings,
-    OperatorSettings,
-    Settings,
-    load,
-    load_agent,
-    load_driver,
-    load_emulator,
-    load_guest,
-    load_operator,
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from forenotice import secretfiles
+from forenotice.core import errors
+from forenotice.settings import table
+from forenotice.settings.table import Setting
+from forenotice.settings.values import (
+    Address,
+    DateForm,
+    Gate,
+    Listener,
+    LogFormat,
+    LogLevel,
+    Network,
+    ProxyStyle,
+    SettingError,
 )
-from forenotice.settings.values import Address, DateForm, Listener, LogFormat, LogLevel, ProxyStyle, SettingError
 
-__all__ = [
-    "Address",
-    "AgentSettings",
-    "DateForm",
-    "DriverSettings",
-    "EmulatorSettings",
-    "GuestSettings",
-    "Listener",
-    "LogFormat",
-    "LogLevel",
-    "OperatorSettings",
-    "ProxyStyle",
-    "SettingError",
-    "Settings",
-    "load",
-    "load_agent",
-    "load_driver",
-    "load_emulator",
-    "load_guest",
-    "load_operator",
-]
+__all__ = ["Address", "DateForm", "Gate", "Listener", "LogFormat", "LogLevel", "Network", "ProxyStyle", "SettingError"]
+
+CONTROL = Address(host="127.0.0.1", port=8255)
+"""Of the emulator, if none is given."""
+FORMER_DATABASE = "notbefore.db"
+"""The file's name before the project was renamed; a directory that has it is used as it is."""
+PASSWORD = re.compile(r"\w+://[^/@]*:[^/@]*@|.*[?&]password=")
+"""In the address of a database."""
+BURST = 4
+"""Seconds' worth of requests that a VM may send at once."""
+
+Flags = Mapping[str, object]
+"""What was given on the command line, by setting; None, () and False stand for nothing."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What `forenotice serve` needs to know."""
+
+    demo: bool
+    data: Path
+    database: str | None
+    metadata: tuple[Listener, ...]
+    metadata_name: tuple[str, ...]
+    control: Address
+    control_name: tuple[str, ...]
+    control_certificate: Path | None
+    control_key: Path | None
+    control_without_tls: bool
+    speed: float
+    as_vm: str | None
+    guest_rate: float | None
+    token_rate: float | None
+    """Requests per second; None: no limit."""
+    max_user_operations: int | None
+    max_tenant_operations: int | None
+    wait_cap: float
+    first_answer_delay: float
+    first_version_dates: DateForm
+    proxy_trusted: tuple[Network, ...]
+    proxy_style: ProxyStyle
+    proxy_secret_file: Path | None
+    allow_loopback_addresses: bool
+    allow_private_targets: tuple[Network, ...]
+    driver: Path | None
+    """The file of an outside one; None: simulated."""
+    gate: tuple[Gate, ...]
+    log_level: LogLevel
+    log_format: LogFormat
+    config: Path | None
+
+    @property
+    def directory(self) -> Path:
+        """Where this service keeps its things; the demo has its own."""
+        return self.data / "demo" if self.demo else self.data
+
+    @property
+    def database_url(self) -> str:
+        return self.database or f"sqlite:///{self._database_in(self.directory)}"
+
+    @staticmethod
+    def _database_in(directory: Path) -> Path:
+        file = directory / "forenotice.db"
+        former = directory / FORMER_DATABASE
+        known = former.exists() or former.with_name(f"{FORMER_DATABASE}.mark").exists()
+        return former if known and not file.exists() else file
+
+    @property
+    def database_file(self) -> Path | None:
+        """Of SQLite; PostgreSQL has none."""
+        file = self.database_url.removeprefix("sqlite:///")
+        return None if file == self.database_url else Path(file.partition("?")[0])
+
+    @property
+    def former_data(self) -> Path | None:
+        """Left under the project's former name, where this directory has no database yet."""
+        former = self.data.with_name(Path(FORMER_DATABASE).stem)
+        is_new = self.database is None and not self._database_in(self.data).exists()
+        return former if is_new and (former / FORMER_DATABASE).exists() else None
+
+    @property
+    def token_file(self) -> Path:
+        return self.directory / "admin.token"
+
+    @property
+    def guest_burst(self) -> float | None:
+        return None if self.guest_rate is None else self.guest_rate * BURST
+
+
+class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operator's command needs to know."""
+
+    control_url: str | None
+    """None: the socket in the data directory."""
+    token: str | None
+    control_ca: Path | None
+    control_without_tls: bool
+    data: Path
+    config: Path | None
+
+    @property
+    def directories(self) -> tuple[Path, ...]:
+        """Of the service, and of its demo."""
+        return (self.data, self.data / "demo")
+
+
+class GuestSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command inside a VM needs to know."""
+
+    endpoint: str | None
+    """None: it is to be found."""
+    name: str | None
+    config: Path | None
+
+
+class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What `forenotice agent` needs to know before it reads agent.toml; what is None may stand there."""
+
+    config: Path
+    state: Path | None
+    observe: bool
+    endpoint: str | None
+    name: str | None
+    log_level: LogLevel
+    log_format: LogFormat
+
+
+class EmulatorSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What `forenotice emulate` needs to know."""
+
+    resources: tuple[str, ...] | None
+    speed: float
+    port: int | None
+    """Of `metadata`, if given apart."""
+    metadata: Address
+    metadata_name: tuple[str, ...]
+    control: Address | None
+    open_control: bool
+    as_vm: str | None
+    seed: int | None
+    ready_file: Path | None
+
+    @property
+    def guests_at(self) -> Address:
+        return self.metadata if self.port is None else replace(self.metadata, port=self.port)
+
+    @property
+    def control_at(self) -> Address:
+        if self.control is not None:
+            return self.control
+        return CONTROL if self.guests_at.port else replace(CONTROL, port=0)
+
+
+class DriverSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What `forenotice emulator` needs to know."""
+
+    control_url: str
+    config: Path | None
+
+
+def load(flags: Flags, environ: Mapping[str, str]) -> Settings:
+    settings = Settings(**_resolve(table.SERVE, flags, environ))
+    if bool(settings.proxy_trusted) != bool(settings.proxy_secret_file):
+        raise SettingError("proxy_trusted and proxy_secret_file need each other: give both or neither")
+    if bool(settings.control_certificate) != bool(settings.control_key):
+        raise SettingError("control_certificate and control_key need each other: give both or neither")
+    if not settings.metadata:
+        raise SettingError("metadata names no listener: give at least one, such as 127.0.0.1:8254")
+    places = [listener.at for listener in settings.metadata if isinstance(listener.at, Path) or listener.at.port]
+    if len(places) != len(set(places)):
+        raise SettingError("metadata names the same listener twice: give each address or socket once")
+    names = [gate.name for gate in settings.gate]
+    if len(names) != len(set(names)):
+        raise SettingError("gate has the same name twice: give each its own")
+    return settings
+
+
+def load_operator(flags: Flags, environ: Mapping[str, str]) -> OperatorSettings:
+    return OperatorSettings(**_resolve(table.OPERATOR, flags, environ))
+
+
+def load_guest(flags: Flags, environ: Mapping[str, str]) -> GuestSettings:
+    return GuestSettings(**_resolve(table.GUEST, flags, environ))
+
+
+def load_agent(flags: Flags, environ: Mapping[str, str]) -> AgentSettings:
+    return AgentSettings(**_resolve(table.AGENT, flags, environ))
+
+
+def load_emulator(flags: Flags, environ: Mapping[str, str]) -> EmulatorSettings:
+    return EmulatorSettings(**_resolve(table.EMULATE, flags, environ))
+
+
+def load_driver(flags: Flags, environ: Mapping[str, str]) -> DriverSettings:
+    return DriverSettings(**_resolve(table.EMULATOR, flags, environ))
+
+
+def _resolve(rows: Sequence[Setting], flags: Flags, environ: Mapping[str, str]) -> dict[str, Any]:
+    config = next(_given(table.CONFIG, flags, environ, {}, ""), None) if table.CONFIG in rows else None
+    path = None if config is None else _read(table.CONFIG, *config)
+    file = _file(path) if isinstance(path, Path) else {}
+    found: dict[str, Any] = {}
+    for row in rows:
+        given = next(_given(row, flags, environ, file, str(path)), None)
+        if given is None:
+            default = row.demo if found.get("demo") and row.demo is not None else row.default
+            given = ("default", () if default is None else (default,))
+        found[row.attribute] = _read(row, *given)
+    return found
+
+
+def _given(
+    row: Setting, flags: Flags, environ: Mapping[str, str], file: Mapping[str, object], path: str
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Where a setting was given, first come first served, with its words."""
+    flag = flags.get(row.name)
+    if flag not in (None, (), [], False):
+        yield row.flag, _words(row, row.flag, flag)
+    # An empty variable counts as none: that is how a unit file or a shell takes one back.
+    if variable := environ.get(row.variable):
+        yield row.variable, _several(row, variable) if row.repeatable else (variable,)
+    if row.in_file and row.name in file:
+        origin = f"{row.name} in {path}"
+        yield origin, _words(row, origin, file[row.name])
+
+
+def _several(row: Setting, variable: str) -> tuple[str, ...]:
+    if row.by_line:
+        return tuple(line for line in variable.splitlines() if line.strip())
+    return tuple(variable.replace(",", " ").split())
+
+
+def _words(row: Setting, origin: str, value: object) -> tuple[str, ...]:
+    match value:
+        case bool():
+            return ("true" if value else "false",)
+        case str() | int() | float():
+            return (str(value),)
+        case list() | tuple() if row.repeatable and all(isinstance(item, str) for item in value):
+            return tuple(value)
+    wanted = "a text or a list of texts" if row.repeatable else "one value"
+    raise SettingError(f"{origin}: {wanted} is needed, such as {row.default or row.metavar}", setting=row.name)
+
+
+def _read(row: Setting, origin: str, words: tuple[str, ...]) -> object:
+    try:
+        read = tuple(row.read(word) for word in words)
+    except ValueError as error:
+        raise SettingError(f"{origin}: {error}", setting=row.name) from None
+    if row.repeatable:
+        return read
+    return read[0] if read else None
+
+
+def _file(path: Path) -> Mapping[str, object]:
+    try:
+        content = tomllib.loads(_read_file(path, "the settings file", secret=False).decode())
+    except (ValueError, RecursionError) as error:
+        raise SettingError(f"the settings file {path} is not TOML: {error}") from None
+    known = {row.name: row for row in table.everything().values() if row.in_file}
+    for key in content:
+        if key not in known:
+            # Only for those who erred: it is not needed otherwise.
+            import difflib
+
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
+            raise SettingError(f"{key} in {path} is no setting; {hint}", setting=key)
+    if "token" in content or PASSWORD.match(str(content.get("database", ""))):
+        _read_file(path, "the settings file, which holds a secret,", secret=True)
+    return content
+
+
+def _read_file(path: Path, noun: str, *, secret: bool) -> bytes:
+    """Whoever can change it could make the service run a gate of theirs, or send tokens elsewhere."""
+    try:
+        return secretfiles.read(path, noun, secret=secret, links=True)
+    except errors.RefusedError as error:
+        raise SettingError(error.message) from None

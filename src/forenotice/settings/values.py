@@ -3,11 +3,12 @@
 import ipaddress
 import re
 import shlex
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
+
+import msgspec
 
 from forenotice.core import errors, fleet
 
@@ -54,8 +55,7 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
+class Address(msgspec.Struct, frozen=True, kw_only=True):
     """Where to listen; port 0 lets the system choose."""
 
     host: str
@@ -65,8 +65,7 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listener:
+class Listener(msgspec.Struct, frozen=True, kw_only=True):
     """Where guests are answered: an address or a unix socket, perhaps for one VM alone."""
 
     at: Address | Path
@@ -79,8 +78,7 @@ class Listener:
         return f"{place}={self.vm}" if self.vm else place
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gate:
+class Gate(msgspec.Struct, frozen=True, kw_only=True):
     """A command that says whether a rollout may go on."""
 
     name: str

@@ -1,16 +1,15 @@
-"""From TOML to a scenario. What is wrong is refused with its line and column, and with what would be right."""
+"""From TOML to a scenario. Whatever is wrong is refused with its line and column, and with what would be right."""
 
 import re
 import tomllib
-import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
-from enum import Enum
 from typing import Any
 
 import msgspec
 
+from forenotice import validation
 from forenotice.core import errors, fleet
 from forenotice.core.fleet import ScopeKind
 from forenotice.core.operations import Kind
@@ -42,50 +41,49 @@ LARGEST = 256 * 1024
 """Bytes of a file, or characters of a text."""
 DEEPEST = 8
 """Repetitions within repetitions."""
+MOST_VMS = 1000
+MOST_STEPS = 2000
+"""Played in one round, repetitions counted."""
 
-_SYNTAX = re.compile(r"(?P<said>.*) \(at (?:line (?P<line>\d+), column (?P<column>\d+)|end of document)\)", re.DOTALL)
-_PLACED = re.compile(r"(?P<said>.*) - at `\$(?P<path>.*)`", re.DOTALL)
-_PART = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
+_SYNTAX = re.compile(r"(?P<what>.*) \(at (?:line (?P<line>\d+), column (?P<column>\d+)|end of document)\)", re.DOTALL)
+_PART = re.compile(r"([^.\[]+)|\[(\d+)\]")
 _OF_KEY = re.compile(r"Object (?P<what>contains unknown|missing required) field `(?P<key>.*)`", re.DOTALL)
-_OF_TYPE = re.compile(r"(Expected `|Invalid (enum )?value )")
 
-_WORDS: Mapping[object, str] = {
-    str: 'a text in quotes, such as "a"',
-    int: "a whole number",
-    bool: "true or false",
-    Vm: 'a table, such as { name = "web-0", update_domain = 1 }',
-}
+Labels = dict[str, AnnounceAction]
+T = typing.TypeVar("T", bound=Table)
 
 
 def read(text: str, source: str, *, name: str = "") -> Scenario:
-    """`source` is the file that complaints speak of, `name` what the scenario is called."""
+    """`source` is the file that errors name, `name` what the scenario is called."""
     written = Text(source, text)
     content = _parsed(written)
     steps = _steps(written, content.pop("step", []), ("step",))
-    heading = _converted(written, content, Header, ())
-    vms = _vms(heading, written)
-    resources = heading.resources or tuple(vm.name for vm in vms)
+    header = _converted(written, content, Header, ())
+    vms = _vms(header, written)
+    resources = header.resources or tuple(vm.name for vm in vms)
     scenario = Scenario(
         name=name or source,
-        title=heading.title,
-        description=heading.description,
-        timing=heading.timing,
+        title=header.title,
+        description=header.description,
+        timing=header.timing,
         resources=resources,
         vms=vms,
-        caller=heading.caller or resources[0],
-        group=ScopeKind(heading.group),
-        listening=heading.listening,
-        seed=heading.seed,
-        repeat=heading.repeat,
+        caller=header.caller or resources[0],
+        group=ScopeKind(header.group),
+        listening=header.listening,
+        seed=header.seed,
+        repeat=header.repeat,
         steps=steps,
         text=written,
     )
-    _check(scenario)
+    if sum(_played(step) for step in steps) > MOST_STEPS:
+        raise written.complaint(("step",), f"one round plays more than {MOST_STEPS} steps: repeat fewer")
+    _Checker(scenario).check(steps, {})
     return scenario
 
 
 def decode(content: bytes, source: str) -> str:
-    """What is in a file; it need not have been read further than `LARGEST`."""
+    """The text of a file, which need not have been read further than `LARGEST`."""
     if len(content) > LARGEST:
         raise _too_large(source)
     try:
@@ -115,8 +113,8 @@ def _parsed(text: Text) -> dict[str, Any]:
         if found is None:
             raise ScenarioError(f"{text.source} is not TOML: {error}") from None
         lines = text.content.split("\n")
-        place = Place(int(found["line"] or len(lines)), int(found["column"] or len(lines[-1]) + 1))
-        raise text.complaint_at(place, f"this is not TOML: {found['said'][:1].lower()}{found['said'][1:]}") from None
+        at = Place(int(found["line"] or len(lines)), int(found["column"] or len(lines[-1]) + 1))
+        raise text.complaint_at(at, f"this is not TOML: {found['what'][:1].lower()}{found['what'][1:]}") from None
 
 
 def _steps(text: Text, tables: object, path: Path) -> tuple[Step, ...]:
@@ -134,7 +132,9 @@ def _step(text: Text, table: dict[str, Any], path: Path) -> Step:
     verbs = [key for key in table if key in VERBS]
     if not verbs:
         known = list(VERBS)
-        strange = next((key for key in table if all(key not in act.__struct_encode_fields__ for act in ACTIONS)), None)
+        strange = next(
+            (key for key in table if all(key not in kind.__struct_encode_fields__ for kind in ACTIONS)), None
+        )
         if strange is None:
             raise text.complaint(path, f"the step does not say what to do: give one of {', '.join(known)}")
         raise text.complaint((*path, strange), nearest(strange, known, "step"))
@@ -143,106 +143,49 @@ def _step(text: Text, table: dict[str, Any], path: Path) -> Step:
             (*path, verbs[1]), f"a step does one thing: begin another [[step]] for {verbs[1]!r}, after {verbs[0]!r}"
         )
     kind = VERBS[verbs[0]]
-    if not issubclass(kind, NESTING):
-        return Step(path, _converted(text, table, kind, path))
-    nested = _steps(text, table.pop("step", []), (*path, "step"))
+    nested = _steps(text, table.pop("step", []), (*path, "step")) if issubclass(kind, NESTING) else ()
     return Step(path, _converted(text, table, kind, path), nested)
-
-
-T = typing.TypeVar("T", bound=Table)
 
 
 def _converted(text: Text, table: dict[str, Any], kind: type[T], path: Path) -> T:
     try:
-        return msgspec.convert(table, kind, dec_hook=_hook)
+        return msgspec.convert(table, kind, dec_hook=_read_duration)
     except msgspec.ValidationError as error:
-        placed = _PLACED.fullmatch(str(error))
-        said, within = (placed["said"], _split(placed["path"])) if placed else (str(error), ())
-        if found := _OF_KEY.fullmatch(said):
-            raise _about_key(text, found, kind if not within else Vm, (*path, *within)) from None
-        if _OF_TYPE.match(said):
-            raise text.complaint((*path, *within), _about_type(said, kind, table, within)) from None
-        raise text.complaint((*path, *within), said) from None
+        what, written = validation.split(error)
+        within: Path = tuple(key or int(index) for key, index in _PART.findall(written))
+        if found := _OF_KEY.fullmatch(what):
+            if found["what"] == "missing required":
+                raise text.complaint((*path, *within), f"the key {found['key']!r} is missing") from None
+            struct: type[Table] = Vm if within else kind
+            known = [*struct.__struct_encode_fields__, *(["step"] if issubclass(kind, (Header, *NESTING)) else [])]
+            raise text.complaint((*path, *within, found["key"]), nearest(found["key"], known, "key")) from None
+        if what.startswith(("Expected `", "Invalid ")):
+            what = validation.sentence(error, kind, "the scenario") + _meant(kind, table, within)
+        raise text.complaint((*path, *within), what) from None
 
 
-def _hook(kind: type, written: object) -> object:
+def _meant(kind: type[Table], table: dict[str, Any], within: Path) -> str:
+    """The kinds of operation for the type of an event, which somebody may have given instead."""
+    if kind is not AnnounceAction or within != ("announce",):
+        return ""
+    meant = [each for each in Kind if each.traits.type.lower() == str(table["announce"]).lower()]
+    return f": did you mean {' or '.join(meant)}?" if meant else ""
+
+
+def _read_duration(kind: type, written: object) -> object:
     """All that is not plain TOML is a duration."""
     for each in written if isinstance(written, list) else [written]:
         if not isinstance(each, str):
-            raise ValueError(f'{_shown(each)} is not a duration: give one such as "30s", "5m" or "2h"')
+            shown = str(each).lower() if isinstance(each, bool) else str(each)
+            raise ValueError(f'{shown:.80} is not a duration: give one such as "30s", "5m" or "2h"')
     return kind.read(written)  # type: ignore[attr-defined]
 
 
-def _split(path: str) -> Path:
-    return tuple(key or int(index) for key, index in _PART.findall(path))
-
-
-def _about_key(text: Text, found: re.Match[str], kind: type[Table], path: Path) -> ScenarioError:
-    if found["what"] == "missing required":
-        return text.complaint(path, f"the key {found['key']!r} is missing")
-    known = [*kind.__struct_encode_fields__, *(["step"] if issubclass(kind, (Header, *NESTING)) else [])]
-    return text.complaint((*path, found["key"]), nearest(found["key"], known, "key"))
-
-
-def _about_type(said: str, kind: type[Table], table: object, within: Path) -> str:
-    """`repeat must be a whole number or "forever", not "never"`"""
-    hint: Any = kind
-    for part in within:
-        table = table[part]  # type: ignore[index]
-        hint = _inside(hint, part)
-    bound = re.search(r"([<>])= (.*)", said)
-    words = f"at {'least' if bound[1] == '>' else 'most'} {bound[2]}" if bound else _words(hint)
-    key = next(part for part in reversed(within) if isinstance(part, str))
-    meant = [kind for kind in Kind if hint is Kind and kind.traits.type.lower() == str(table).lower()]
-    remedy = f": did you mean {' or '.join(meant)}?" if meant else ""
-    return f"{key} must be {words}, not {_shown(table)}{remedy}"
-
-
-def _inside(hint: Any, part: str | int) -> Any:
-    if isinstance(part, int):
-        return typing.get_args(hint)[0]
-    tables = [each for each in (hint, *typing.get_args(hint)) if isinstance(each, type) and issubclass(each, Table)]
-    fields = msgspec.structs.fields(tables[0])
-    return next(field.type for field in fields if field.encode_name == part)
-
-
-def _words(hint: Any) -> str:
-    match typing.get_origin(hint):
-        case None:
-            if isinstance(hint, type) and issubclass(hint, Enum):
-                return f"one of {', '.join(hint)}"
-            return _WORDS.get(hint, str(hint))
-        case types.UnionType | typing.Union:
-            return " or ".join(_words(each) for each in typing.get_args(hint) if each is not types.NoneType)
-        case typing.Literal:
-            return " or ".join(f'"{each}"' for each in typing.get_args(hint))
-        case _ if typing.get_origin(hint) is tuple:
-            return 'a list, such as ["web-0", "web-1"]'
-        case _:
-            return _words(typing.get_args(hint)[0])
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (dict, list)):
-        return "a table" if isinstance(value, dict) else "a list"
-    text = f'"{value}"' if isinstance(value, str) else str(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-MOST_VMS = 1000
-MOST_STEPS = 2000
-"""Played in one round, repetitions counted."""
-
-Labels = dict[str, AnnounceAction]
-
-
-def _vms(heading: Header, text: Text) -> tuple[Vm, ...]:
+def _vms(header: Header, text: Text) -> tuple[Vm, ...]:
     """All that there are; without `vms`, the resources in one update domain."""
-    key = "vms" if heading.vms else "resources"
+    key = "vms" if header.vms else "resources"
     found: dict[str, Vm] = {}
-    for index, each in enumerate(heading.vms or heading.resources):
+    for index, each in enumerate(header.vms or header.resources):
         vm = Vm(name=each) if isinstance(each, str) else each
         path = (key, index, "name")
         try:
@@ -256,18 +199,12 @@ def _vms(heading: Header, text: Text) -> tuple[Vm, ...]:
         raise text.complaint((), 'say which VMs there are, such as resources = ["web-0"]')
     if len(found) > MOST_VMS:
         raise text.complaint((key,), f"there are {len(found)} VMs: at most {MOST_VMS}")
-    for index, name in enumerate(heading.resources):
+    for index, name in enumerate(header.resources):
         if name not in found:
             raise text.complaint(("resources", index), nearest(name, list(found), "VM"))
-    if heading.caller and heading.caller not in found:
-        raise text.complaint(("as",), nearest(heading.caller, list(found), "VM"))
+    if header.caller and header.caller not in found:
+        raise text.complaint(("as",), nearest(header.caller, list(found), "VM"))
     return tuple(found.values())
-
-
-def _check(scenario: Scenario) -> None:
-    if sum(_played(step) for step in scenario.steps) > MOST_STEPS:
-        raise scenario.text.complaint(("step",), f"one round plays more than {MOST_STEPS} steps: repeat fewer")
-    _Steps(scenario).check(scenario.steps, {})
 
 
 def _played(step: Step) -> int:
@@ -282,7 +219,9 @@ def _labels(steps: Iterable[Step]) -> Iterator[str]:
         yield from _labels(step.steps)
 
 
-class _Steps:
+class _Checker:
+    """Finds what is wrong with the steps without playing them: names, labels and faults."""
+
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
         self._text = scenario.text
@@ -292,8 +231,8 @@ class _Steps:
         """`labels` are those announced so far, and grow."""
         for step in steps:
             match step.action:
-                case AnnounceAction() as act:
-                    self._check_announcement(step, act, labels)
+                case AnnounceAction() as action:
+                    self._check_announcement(step, action, labels)
                 case ApproveAction(approve=label) | CancelAction(cancel=label) | WaitForAction(wait_for=label):
                     self._check_label(step, label, labels)
                 case FaultAction(fault=name, amount=amount, lasts=lasts):
@@ -307,20 +246,24 @@ class _Steps:
                 case RepeatAction():
                     self.check(step.steps, labels)
                 case ChooseAction(choose=number):
-                    self._check_choice(step, number, labels)
+                    if number > len(step.steps):
+                        problem = f"{number} steps cannot be chosen from {len(step.steps)}"
+                        raise self._text.complaint((*step.path, "choose"), problem)
+                    for each in step.steps:
+                        self.check([each], dict(labels))
 
-    def _check_announcement(self, step: Step, act: AnnounceAction, labels: Labels) -> None:
-        for index, name in enumerate(act.resources):
+    def _check_announcement(self, step: Step, action: AnnounceAction, labels: Labels) -> None:
+        for index, name in enumerate(action.resources):
             if name not in self._names:
                 raise self._text.complaint((*step.path, "resources", index), nearest(name, self._names, "VM"))
-            if name in act.resources[:index]:
+            if name in action.resources[:index]:
                 raise self._text.complaint((*step.path, "resources", index), f"{name!r} is named twice")
-        if act.notice is not None and act.announce is Kind.HARDWARE_FAILURE:
+        if action.notice is not None and action.announce is Kind.HARDWARE_FAILURE:
             raise self._text.complaint((*step.path, "notice"), "hardware fails without notice: leave this out")
-        if act.id in labels:
-            raise self._text.complaint((*step.path, "id"), f"the label {act.id!r} is given twice: choose another")
-        if act.id:
-            labels[act.id] = act
+        if action.id in labels:
+            raise self._text.complaint((*step.path, "id"), f"the label {action.id!r} is given twice: choose another")
+        if action.id:
+            labels[action.id] = action
 
     def _check_label(self, step: Step, label: str, labels: Labels) -> None:
         path = (*step.path, step.action.verb)
@@ -331,9 +274,9 @@ class _Steps:
         if labels[label].announce is Kind.HARDWARE_FAILURE:
             match step.action:
                 case CancelAction():
-                    raise self._text.complaint(path, f"{label!r} is born Started: it cannot be cancelled")
+                    raise self._text.complaint(path, f"{label!r} is Started at once: it cannot be cancelled")
                 case ApproveAction() | WaitForAction(until=Until.APPROVED):
-                    raise self._text.complaint(path, f"{label!r} is born Started: nobody can approve it")
+                    raise self._text.complaint(path, f"{label!r} is Started at once: nobody can approve it")
 
     def _check_fault(
         self, step: Step, name: str, key: str = "", *, amount: timedelta | None = None, lasts: timedelta | None = None
@@ -343,11 +286,3 @@ class _Steps:
             faults.find(name).accept(amount=amount, lasts=lasts)
         except errors.RefusedError as refusal:
             raise self._text.complaint((*step.path, key or step.action.verb), refusal.message) from None
-
-    def _check_choice(self, step: Step, number: int, labels: Labels) -> None:
-        if number > len(step.steps):
-            raise self._text.complaint(
-                (*step.path, "choose"), f"{number} steps cannot be chosen from {len(step.steps)}"
-            )
-        for each in step.steps:
-            self.check([each], dict(labels))

@@ -230,7 +230,7 @@ def never(home: Path, fleet: Fleet) -> None:
     vm = fleet.alone()
     with meddler(vm.place) as between, agent(home, between.url, NEVER + diary()) as guest:
         event_id = vm.restart_soon()
-        until(lambda: guest.why == "ready; this agent is set never to approve")
+        until(lambda: guest.why == "ready; agent.toml says never to approve")
         guest.until_done("prepare drain 1", "on_started drain 1", "recover drain 1")
         assert between.approved == []
         assert vm.event(event_id)["approved_at"] is None

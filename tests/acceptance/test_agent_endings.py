@@ -26,7 +26,7 @@ def cancelled_while_preparing(home: Path, fleet: Fleet) -> None:
         assert guest.done == ["undo drain 1"]
         assert guest.moves == ["preparing", "undoing", "done"]
         assert guest.logged("approval.done") == []
-        assert "as the agent asked" in guest.until_logged("step.failed")["said"]
+        assert "as the agent asked" in guest.until_logged("step.failed")["output"]
 
 
 def cancelled_when_prepared(home: Path, fleet: Fleet) -> None:
@@ -109,7 +109,7 @@ def failing_for_good(home: Path, fleet: Fleet) -> None:
         guest.until_logged("agent.named")
         event_id = vm.restart_soon()
         guest.until_logged("step.failed", attempt=1)
-        assert guest.until_logged("step.failed", attempt=2)["said"] == "exit code 3: no disk"
+        assert guest.until_logged("step.failed", attempt=2)["output"] == "exit code 3: no disk"
         why = "not approved, because preparation failed: drain (exit code 3: no disk)"
         until(lambda: guest.why == why)
         guest.until_state("done")
@@ -143,7 +143,7 @@ def failing_without_blocking(home: Path, fleet: Fleet) -> None:
         guest.until_logged("approval.done")
         guest.until_state("done")
         assert "prepare drain 1" in guest.done
-        assert guest.until_logged("step.failed", handler="missing")["said"] == "there is no program /nowhere/at/all"
+        assert guest.until_logged("step.failed", handler="missing")["output"] == "there is no program /nowhere/at/all"
 
 
 # Handlers that hang
@@ -159,7 +159,7 @@ def stubborn_beyond_its_timeout(home: Path, fleet: Fleet) -> None:
     hanging = command("stuck", {"prepare": STUBBORN}, timeout="1s", retries=0, on_failure="continue")
     with agent(home, vm.endpoint, hanging) as guest:
         event_id = vm.restart()
-        said = guest.until_logged("step.failed")["said"]
+        said = guest.until_logged("step.failed")["output"]
         assert said == "stopped after 1 s, when its time was up, and killed 5 s later"
         assert is_gone(guest)
         guest.until_logged("approval.done", event_id=event_id)
@@ -173,7 +173,7 @@ def hanging_until_the_deadline(home: Path, fleet: Fleet) -> None:
     with agent(home, vm.endpoint, command("slow", {"prepare": f"{stop}; while :; do sleep 0.1; done"})) as guest:
         guest.until_logged("agent.named")
         event_id = vm.restart_soon()
-        said = guest.until_logged("step.failed")["said"]
+        said = guest.until_logged("step.failed")["output"]
         assert vm.event(event_id)["status"] == "Scheduled"
         assert "when its time was up" in said
         assert int(guest.done[0].removeprefix("stopped with ")) <= 5

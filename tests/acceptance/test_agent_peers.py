@@ -148,7 +148,7 @@ def without_peers(home: Path, fleet: Fleet) -> None:
     with agent(home, vms[0].endpoint, diary()) as guest:
         event_id = vms[0].maintain_host()
         others = f"{vms[1].name}, {vms[2].name}"
-        until(lambda: guest.why == f"ready; not approved, as the event is also about {others} and [peers] is not set")
+        until(lambda: guest.why == f"ready; not approved, because the event also names {others} and [peers] is not set")
         vms[0].cancel(event_id)
         guest.until_done("prepare drain 1", "undo drain 1")
         assert guest.logged("approval.done") == []

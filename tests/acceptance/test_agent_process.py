@@ -124,7 +124,7 @@ def what_systemd_is_told(home: Path, fleet: Fleet) -> None:
             until_told("WATCHDOG=1")
             vm.restart()
             until_told("STATUS=Reboot: started")
-            until_told("STATUS=nothing is near")
+            until_told("STATUS=no event is near")
             told.clear()
             until_told("WATCHDOG=1")
             guest.reload(diary())
@@ -151,7 +151,7 @@ def a_dead_sink_and_a_secret(home: Path, fleet: Fleet) -> None:
         vm.restart()
         guest.until_done(*WHOLE)
         guest.until_state("done")
-        assert "connection refused" in guest.until_logged("step.failed", handler="chat")["said"]
+        assert "connection refused" in guest.until_logged("step.failed", handler="chat")["output"]
         guest.until_logged("step.failed", handler="page")
         assert guest.until_logged("approval.done")
         shown = guest.errors + str(guest.status) + guest.cli("status").stdout

@@ -141,11 +141,11 @@ def a_life_as_status_tells_it(home: Path, fleet: Fleet) -> None:
         assert "No event has concerned this VM yet." in quiet.stdout
 
         event_id = vm.restart()
-        until(lambda: "at work" in guest.why)
+        until(lambda: " runs (" in guest.why)
         busy = guest.cli("status")
         told = facts(busy.stdout)
         assert (told["event"], told["state"], told["type"]) == (event_id, "preparing", "Reboot")
-        assert told["why"] == "drain is at work (prepare, attempt 1)"
+        assert told["why"] == "drain runs (prepare, attempt 1)"
         assert told["ready"] == "no: Reboot: preparing"
         assert "prepare drain: running" in busy.stdout
 
@@ -157,12 +157,12 @@ def a_life_as_status_tells_it(home: Path, fleet: Fleet) -> None:
         assert over.returncode == 1
         assert facts(over.stdout)["agent"].startswith("does not run")
         assert re.search(
-            rf"Reboot +{event_id} +recovered, though this machine did not reboot$", over.stdout, re.MULTILINE
+            rf"Reboot +{event_id} +recovered, although this machine did not reboot$", over.stdout, re.MULTILINE
         )
         found = json.loads(guest.cli("status", "--json").stdout)
         assert (found["running"], found["status"]["recent"][0]["why"]) == (
             False,
-            "recovered, though this machine did not reboot",
+            "recovered, although this machine did not reboot",
         )
 
 
@@ -175,10 +175,10 @@ def what_it_waits_for(home: Path, fleet: Fleet) -> None:
         assert (told["state"], told["ready"]) == ("seen", "yes")
         assert re.fullmatch(r"drain begins at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", told["why"])
         guest.reload(NEVER + diary())
-        until(lambda: guest.why == "ready; this agent is set never to approve")
+        until(lambda: guest.why == "ready; agent.toml says never to approve")
         found = json.loads(guest.cli("status", "--json").stdout)
         assert found["running"]
-        assert found["status"]["sagas"][0]["why"] == "ready; this agent is set never to approve"
+        assert found["status"]["sagas"][0]["why"] == "ready; agent.toml says never to approve"
         vm.cancel(event_id)
         guest.until_state("done")
         until(lambda: guest.status["recent"])

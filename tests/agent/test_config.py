@@ -127,7 +127,7 @@ wait = false
 """,
     )
     assert config.policy.at_once == (
-        Match(types=frozenset({"Freeze"}), shorter_than=10.0),
+        Match(types=frozenset({"Freeze"}), shorter_than=timedelta(seconds=10.0)),
         Match(sources=frozenset({"User"})),
     )
     assert config.policy.peer_timeout == timedelta(minutes=1)
@@ -136,8 +136,8 @@ wait = false
     assert rule.match == Match(
         types=frozenset({"Reboot", "Redeploy"}),
         sources=frozenset({"Platform", None}),
-        shorter_than=3600.0,
-        longer_than=5.0,
+        shorter_than=timedelta(seconds=3600.0),
+        longer_than=timedelta(seconds=5.0),
     )
     assert (rule.stage, rule.lead, rule.timeout, rule.retries) == (2, timedelta(minutes=5), timedelta(seconds=90), 5)
     assert (rule.blocks, rule.always_recover) == (False, True)
@@ -369,7 +369,7 @@ BAD = [
         '[[approve.at_once]]\ntypes = ["freeze"]',
         "approve.at_once 1: 'freeze' in types is not one of Freeze, Reboot, Redeploy, Preempt, Terminate",
     ),
-    ('[peers]\nsecret_file = "/x"', 'peers need a place to tell things to: give listen, such as "0.0.0.0:8256"'),
+    ('[peers]\nsecret_file = "/x"', 'peers need an address to send to: give listen, such as "0.0.0.0:8256"'),
     ('[peers]\nport = 0\nsecret_file = "/x"', "peers.port: this must be at least 1"),
     ("[peers]\n", "peers: the key 'secret_file' is missing"),
     ("[peers]\nsecret = 1", "peers: there is no key 'secret'; did you mean 'secret_file'?"),

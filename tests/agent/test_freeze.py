@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.acceptance.running import until
+from tests.agent.parts import RUNTIME
 
 from forenotice.agent import freeze
 from forenotice.agent.freeze import Sampler
@@ -20,8 +21,9 @@ from forenotice.agent.rules import pause
 
 CHILD = """
 import dataclasses, json, sys
+from forenotice.agent import system_runtime
 from forenotice.agent.freeze import Sampler
-sampler = Sampler()
+sampler = Sampler(system_runtime())
 sampler.begin()
 print("begun", flush=True)
 sys.stdin.readline()
@@ -93,7 +95,7 @@ def nothing() -> None:
 
 def test_what_only_the_endpoint_counted_is_found() -> None:
     world = World()
-    sampler = Sampler(boot=time.monotonic, hardware=nothing)
+    sampler = Sampler(RUNTIME, boot=time.monotonic, hardware=nothing)
     world.poll(sampler, 200)
     sampler.begin()  # What was before is of use, too.
     world.ahead += 7
@@ -106,7 +108,7 @@ def test_what_only_the_endpoint_counted_is_found() -> None:
 
 def test_what_only_the_hardware_clock_counted_is_found() -> None:
     world = World()
-    sampler = Sampler(boot=time.monotonic, hardware=world.hardware)
+    sampler = Sampler(RUNTIME, boot=time.monotonic, hardware=world.hardware)
     sampler.begin()
     until(lambda: world.looks >= 2)
     world.ahead += 7
@@ -118,7 +120,7 @@ def test_what_only_the_hardware_clock_counted_is_found() -> None:
 
 def test_time_in_suspension_is_found_on_the_clock_that_counts_it() -> None:
     world = World()
-    sampler = Sampler(boot=world.boot, hardware=nothing)
+    sampler = Sampler(RUNTIME, boot=world.boot, hardware=nothing)
     sampler.begin()
     _wait(2 * pause.TICK)
     world.suspended += 5
@@ -130,7 +132,7 @@ def test_time_in_suspension_is_found_on_the_clock_that_counts_it() -> None:
 
 def test_what_was_late_while_the_start_was_waited_for_is_not_counted() -> None:
     world = World()
-    sampler = Sampler(boot=world.boot, hardware=nothing)
+    sampler = Sampler(RUNTIME, boot=world.boot, hardware=nothing)
     sampler.begin()
     assert sampler._since is None
     sampler.not_yet(time.monotonic())
@@ -148,7 +150,7 @@ def test_what_was_late_while_the_start_was_waited_for_is_not_counted() -> None:
 
 def test_nothing_is_found_where_nothing_was() -> None:
     world = World()
-    sampler = Sampler(boot=world.boot, hardware=world.hardware)
+    sampler = Sampler(RUNTIME, boot=world.boot, hardware=world.hardware)
     sampler.begin()
     world.poll(sampler, 10)
     _wait(3 * pause.TICK)
@@ -158,7 +160,7 @@ def test_nothing_is_found_where_nothing_was() -> None:
 
 
 def test_it_looks_only_while_a_freeze_is_near() -> None:
-    sampler = Sampler(hardware=nothing)
+    sampler = Sampler(RUNTIME, hardware=nothing)
     sampler.dated(NOON, 1.0, 1.1)
     assert not watching()
     sampler.begin()
@@ -171,7 +173,7 @@ def test_it_looks_only_while_a_freeze_is_near() -> None:
 
 def test_one_freeze_says_nothing_about_the_next() -> None:
     world = World()
-    sampler = Sampler(boot=time.monotonic, hardware=nothing)
+    sampler = Sampler(RUNTIME, boot=time.monotonic, hardware=nothing)
     sampler.begin()
     world.poll(sampler, 3)
     world.ahead += 7
@@ -185,26 +187,26 @@ def test_one_freeze_says_nothing_about_the_next() -> None:
 
 def test_the_clock_of_the_boot_is_never_behind_the_monotonic_one() -> None:
     before = time.monotonic()
-    assert freeze.boot() >= before
+    assert Sampler(RUNTIME)._boot() >= before
 
 
 def test_the_hardware_clock_is_read_where_there_is_one(tmp_path: Path) -> None:
     path = tmp_path / "since_epoch"
     path.write_text("1773057600\n")
-    assert freeze.hardware(path) == 1773057600
+    assert freeze.hardware_clock(path) == 1773057600
 
 
 @pytest.mark.parametrize("content", ["", "soon\n"])
 def test_one_that_says_nothing_is_none(tmp_path: Path, content: str) -> None:
     path = tmp_path / "since_epoch"
     path.write_text(content)
-    assert freeze.hardware(path) is None
+    assert freeze.hardware_clock(path) is None
 
 
 def test_one_that_is_not_there_is_none(tmp_path: Path) -> None:
-    assert freeze.hardware(tmp_path / "since_epoch") is None
+    assert freeze.hardware_clock(tmp_path / "since_epoch") is None
 
 
 def test_this_machines_own_is_in_seconds_or_not_there() -> None:
-    seconds = freeze.hardware()
+    seconds = freeze.hardware_clock()
     assert seconds is None or seconds > 0

@@ -23,7 +23,7 @@ from forenotice.core import errors
 def a_rich_saga() -> Saga:
     story = Story()
     story.turn()
-    story.end(Phase.PREPARE, said="fine")
+    story.end(Phase.PREPARE, message="fine")
     story.turn()
     story.approve()
     return replace(story.saga, memos={"drain": "a b"}, pause=Pause(seconds=4.2, resolution=0.1, by="own clock"))
@@ -82,16 +82,16 @@ def test_a_new_journal_says_so_once(tmp_path: Path) -> None:
 
 def test_what_peers_told_comes_back(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
-    journal.heard("E1", "b", T0)
-    journal.heard("E1", "b", after(1))
-    journal.heard("E2", "c", T0)
+    journal.peer_ready("E1", "b", T0)
+    journal.peer_ready("E1", "b", after(1))
+    journal.peer_ready("E2", "c", T0)
     journal.close()
     assert Journal(tmp_path).peers() == {"E1": {"b": after(1)}, "E2": {"c": T0}}
 
 
 def test_what_peers_told_and_nobody_can_read_is_left_out(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
-    journal.heard("E1", "b", T0)
+    journal.peer_ready("E1", "b", T0)
     with sqlite3.connect(tmp_path / "journal.db") as raw:
         raw.execute("INSERT INTO peers VALUES ('E2', 'c', 'some time ago')")
     raw.close()
@@ -248,7 +248,7 @@ def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match="cannot be written"):
         journal.write(done(1), {})
     journal._connection.execute("PRAGMA query_only = OFF")
-    journal.heard("E1", "b", T0)
+    journal.peer_ready("E1", "b", T0)
     assert journal.sagas() == [saga]
 
 
@@ -263,7 +263,7 @@ def test_what_is_written_to_a_copy_does_not_reach_the_file(tmp_path: Path) -> No
     assert (copy.sagas(), copy.configs(saga.id), copy.is_new()) == ([saga], {"drain": "{}"}, True)
     copy.write(done(7), {})
     copy.mark_old(None)
-    copy.heard("E1", "web-1", T0)
+    copy.peer_ready("E1", "web-1", T0)
     assert (len(copy.sagas()), copy.is_new(), copy.is_there()) == (2, False, True)
     assert (journal.sagas(), journal.is_new(), journal.peers()) == ([saga], True, {})
     journal.close()

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.acceptance.running import until
+from tests.agent.parts import RUNTIME
 
 from forenotice.agent.listener import Limits, Listener, Reply, Request
 from forenotice.wire import dates
@@ -42,7 +43,7 @@ ROUTES = {
 
 @contextmanager
 def listening(routes: Any = ROUTES, **how: Any) -> Iterator[Listener]:
-    listener = Listener(HOST, 0, routes, **how)
+    listener = Listener(HOST, 0, routes, RUNTIME, **how)
     listener.start()
     try:
         yield listener
@@ -133,7 +134,7 @@ def test_what_is_not_there_is_said(listener: Listener, method: str, path: str, s
 def test_a_web_page_does_not_reach_it_by_a_name_of_its_own(listener: Listener) -> None:
     for host, status in (("localhost:8256", 200), ("[::1]", 200), ("evil.example", 400), ("evil.example:80", 400)):
         assert ask(listener, "GET", "/text", Host=host)[0] == status
-    everywhere = Listener("0.0.0.0", 0, ROUTES)
+    everywhere = Listener("0.0.0.0", 0, ROUTES, RUNTIME)
     everywhere.start()
     try:
         assert ask(everywhere, "GET", "/text", Host="web-0.example")[0] == 200
@@ -245,7 +246,7 @@ def test_who_does_not_read_the_answer_is_dropped() -> None:
 
 
 def visitors() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "listener-visit"]
+    return [thread for thread in threading.enumerate() if thread.name == "listener-connection"]
 
 
 def test_an_idle_connection_is_dropped_after_a_while_and_used_until_then() -> None:
@@ -315,7 +316,7 @@ def test_those_who_are_being_answered_are_never_dropped_for_others() -> None:
 
 def test_a_port_that_is_taken_is_an_oserror_and_may_be_tried_again() -> None:
     with socket.create_server((HOST, 0)) as taken:
-        listener = Listener(HOST, taken.getsockname()[1], ROUTES)
+        listener = Listener(HOST, taken.getsockname()[1], ROUTES, RUNTIME)
         with pytest.raises(OSError, match="in use"):
             listener.start()
     try:
@@ -327,8 +328,10 @@ def test_a_port_that_is_taken_is_an_oserror_and_may_be_tried_again() -> None:
 
 FEW = """
 import os, resource, sys
+from forenotice.agent import system_runtime
 from forenotice.agent.listener import Limits, Listener, Reply
-listener = Listener("127.0.0.1", 0, {("GET", "/text"): lambda _: Reply.text("fine")}, limits=Limits(connections=64))
+routes = {("GET", "/text"): lambda _: Reply.text("fine")}
+listener = Listener("127.0.0.1", 0, routes, system_runtime(), limits=Limits(connections=64))
 listener.start()
 resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 4,) * 2)
 print(listener.address[1], flush=True)
@@ -369,12 +372,12 @@ def test_closing_ends_it_at_once_with_all_its_connections() -> None:
 
 
 def test_one_that_never_started_can_be_closed() -> None:
-    Listener(HOST, 0, ROUTES).close()
+    Listener(HOST, 0, ROUTES, RUNTIME).close()
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
 def test_it_listens_on_ipv6_and_ipv4_together() -> None:
-    listener = Listener("::", 0, ROUTES)
+    listener = Listener("::", 0, ROUTES, RUNTIME)
     listener.start()
     try:
         for host in ("::1", "127.0.0.1"):

@@ -7,6 +7,8 @@ import threading
 import time
 from typing import Any
 
+from tests.agent.parts import RUNTIME
+
 from forenotice.agent.log import Log, Outlet
 from forenotice.agent.rules.saga import State
 from forenotice.clock import MachineClock
@@ -67,7 +69,7 @@ def test_a_stream_that_is_gone_does_no_harm() -> None:
 def test_a_pipe_that_nobody_reads_stops_nobody() -> None:
     reading, writing = os.pipe()
     with open(writing, "w") as stream, open(reading) as reader:
-        outlet = Outlet(stream, waiting=3)
+        outlet = Outlet(stream, RUNTIME, waiting=3)
         log = Log(MachineClock(), LogLevel.INFO, LogFormat.AUTO, outlet)
         log.info("Heard", action="a")
         outlet.flush(5)
@@ -97,7 +99,7 @@ def test_an_outlet_that_nobody_reads_any_more_does_no_harm() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with open(writing, "w") as stream:
-        outlet = Outlet(stream)
+        outlet = Outlet(stream, RUNTIME)
         log = Log(MachineClock(), LogLevel.INFO, LogFormat.AUTO, outlet)
         log.info("Nobody hears", action="a")
         log.info("Nor this", action="a")

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.agent.parts import RUNTIME
 from tests.agent.rules.builders import ME, event
 from tests.client.scripted import Asked, answer, scripted
 
@@ -25,9 +26,9 @@ from forenotice.agent.freeze import Sampler
 from forenotice.agent.handlers import Handler, Outcome, Work, tables
 from forenotice.agent.journal import Journal
 from forenotice.agent.log import Log
-from forenotice.agent.loop import Heard, Loop, Message, Parts, Quit, Reload
+from forenotice.agent.loop import Loop, Message, Parts, PeerReady, Quit, Reload
 from forenotice.agent.metrics import Metrics
-from forenotice.agent.network import Network, Sources
+from forenotice.agent.network import Network
 from forenotice.agent.rules.saga import ProcessGroup, Progress, State
 from forenotice.agent.sagas import Sagas
 from forenotice.agent.status import Health
@@ -48,7 +49,7 @@ class Doing:
         self.run = what
 
     def rehearse(self) -> Outcome:
-        return Outcome(ok=True, said="would drain")
+        return Outcome(ok=True, message="would drain")
 
 
 def config(**commands: str) -> Config:
@@ -75,23 +76,23 @@ class Bench:
         self.inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self.written = io.StringIO()
         log = Log(MachineClock(), LogLevel.INFO, LogFormat.JSON, self.written)
-        metrics = Metrics()
-        self.memory = Sagas(directory, log, metrics, observe=observe, boot=boot)
-        polling = Poller(Client(NOBODY), self.inbox.put, log, metrics)
-        sources = Sources(standing=lambda: FINE, heard=lambda _event, _name, _at: None, now=MachineClock().now)
-        around = Parts(
-            memory=self.memory,
-            polling=polling,
-            approver=Approver(Client(endpoint), self.inbox.put),
-            workers=Workers(self.inbox.put, observe=observe),
-            front=Network(sources, log, metrics),
-            sampler=Sampler(),
+        metrics = Metrics(RUNTIME.monotonic)
+        self.memory = Sagas(directory, log, metrics, RUNTIME, observe=observe, boot=boot)
+        polling = Poller(Client(NOBODY), self.inbox.put, log, metrics, RUNTIME)
+        parts = Parts(
+            sagas=self.memory,
+            poller=polling,
+            approver=Approver(Client(endpoint), self.inbox.put, RUNTIME),
+            workers=Workers(self.inbox.put, RUNTIME, observe=observe),
+            network=Network(lambda: FINE, lambda *_: None, MachineClock().now, log, metrics, RUNTIME),
+            sampler=Sampler(RUNTIME),
             clock=MachineClock(),
             log=log,
             metrics=metrics,
+            runtime=RUNTIME,
             boot=boot,
         )
-        self.loop = Loop(self.inbox, config(drain="true"), around, observe=observe)
+        self.loop = Loop(self.inbox, config(drain="true"), parts, observe=observe)
         self.loop._handlers._made["drain"] = Doing(what)
 
     def see(self, *events: Event, polls: int = 2) -> None:
@@ -203,7 +204,7 @@ def test_a_handler_learns_that_its_memo_is_not_kept(tmp_path: Path) -> None:
 def test_what_peers_tell_is_kept_under_one_spelling(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     at = datetime(2026, 1, 1, tzinfo=UTC)
-    bench.inbox.put(Heard("e1", "Web-1", at))
+    bench.inbox.put(PeerReady("e1", "Web-1", at))
     bench.run_until(lambda: bench.memory.peers)
     assert bench.memory.peers == {"E1": {"web-1": at}}
 
@@ -244,7 +245,7 @@ def live_through(bench: Bench, freeze: Event, *, stall: Callable[[], None] = lam
 
     def story() -> Iterator[None]:
         bench.see(freeze)
-        while bench.loop._around.sampler._since is None:
+        while bench.loop._parts.sampler._since is None:
             yield
         stall()
         until = time.monotonic() + 0.3
@@ -310,7 +311,7 @@ def test_a_freeze_whose_start_this_run_did_not_wait_for_is_not_said_to_be_withou
 def test_a_stall_while_the_start_is_waited_for_is_no_pause(tmp_path: Path) -> None:
     stalled = [0.0]
     bench = Bench(tmp_path)
-    bench.loop._around.sampler = Sampler(boot=lambda: time.monotonic() + sum(stalled), hardware=lambda: None)
+    bench.loop._parts.sampler = Sampler(RUNTIME, boot=lambda: time.monotonic() + sum(stalled), hardware=lambda: None)
     live_through(bench, near_freeze(), stall=lambda: stalled.append(50.0))
     (told,) = measured(bench)
     assert float(str(told["seconds"])) < 40
@@ -394,12 +395,12 @@ def test_a_handler_that_cannot_be_begun_has_failed_and_is_tried_again(tmp_path: 
             raise RuntimeError("can't start new thread")
 
     bench = Bench(tmp_path)
-    bench.loop._around.workers = Unable(bench.inbox.put)
+    bench.loop._parts.workers = Unable(bench.inbox.put, RUNTIME)
     bench.see(coming())
 
     def tried() -> list[tuple[Progress, str]]:
         steps = bench.memory.sagas["E1"].steps
-        return [(step.progress, step.said) for step in steps if step.failures]
+        return [(step.progress, step.message) for step in steps if step.failures]
 
     bench.run_until(tried)
     assert tried() == [(Progress.RETRYING, "RuntimeError: can't start new thread")]
@@ -413,7 +414,7 @@ def test_peers_are_told_of_an_event_as_long_as_it_lives(tmp_path: Path) -> None:
     shared_config = msgspec.convert(given, Config, dec_hook=tables.read)
     bench = Bench(tmp_path)
     bench.loop.configure(shared_config)
-    front = bench.loop._around.front
+    front = bench.loop._parts.network
     front.keep_up(shared_config, (ME,))
     peers = front._peers
     assert peers is not None
@@ -424,7 +425,7 @@ def test_peers_are_told_of_an_event_as_long_as_it_lives(tmp_path: Path) -> None:
         # Nothing is to be recovered: it is over in one turn.
         again = Bench(tmp_path)
         again.loop.configure(shared_config)
-        again.loop._around.front = front
+        again.loop._parts.network = front
         again.see()
         again.run_until(lambda: again.memory.sagas and not again.memory.live)
         assert peers.untold("E1") == {}
@@ -442,7 +443,7 @@ def test_what_nobody_prepares_for_is_neither_approved_nor_passed_over_in_silence
     lines = [json.loads(line) for line in bench.written.getvalue().splitlines()]
     (waits,) = [line for line in lines if line["action"] == "saga.waits"]
     assert waits["why"] == saga.why
-    assert saga.why.startswith("not approved, as no handler prepares for it")
+    assert saga.why.startswith("not approved, because no handler prepares for it")
 
 
 def test_the_log_says_which_stage_begins_and_how_long_all_took(tmp_path: Path) -> None:
@@ -508,7 +509,7 @@ def test_one_that_observes_says_what_would_have_been_done_and_leaves_no_trace(tm
         return not again.memory.live and bool(again.memory.sagas)
 
     again.run_until(over)
-    observed = [(line["event"], line["phase"], line["said"]) for line in logged(again, "step.observed")]
+    observed = [(line["event"], line["phase"], line["output"]) for line in logged(again, "step.observed")]
     assert observed == [
         ("A handler would have run", "prepare", "would drain"),
         ("A handler would have run", "recover", "would drain"),
@@ -566,21 +567,21 @@ def test_one_that_observes_tells_nobody_that_it_is_ready(tmp_path: Path) -> None
         bench = Bench(tmp_path / str(observe), observe=observe)
         bench.see(coming(resources=(ME, "web-9")))
         bench.run_until(lambda bench=bench: bench.memory.sagas["E1"].state is State.PREPARED)  # type: ignore[misc]
-        ((_, ready_at),) = bench.loop._around.front._said.values()
+        ((_, ready_at),) = bench.loop._parts.network._announced.values()
         assert (ready_at is None) == observe
 
 
 def test_a_handler_that_could_not_run_is_said_by_one_that_observes(tmp_path: Path) -> None:
     class Broken(Doing):
         def rehearse(self) -> Outcome:
-            return Outcome(ok=False, said="no such program")
+            return Outcome(ok=False, message="no such program")
 
     bench = Bench(tmp_path, observe=True)
     bench.loop._handlers._made["drain"] = Broken(never)
     bench.see(coming())
     bench.run_until(lambda: logged(bench, "step.observed"))
     (line,) = logged(bench, "step.observed")
-    assert (line["event"], line["level"], line["said"]) == ("A handler could not run", "warning", "no such program")
+    assert (line["event"], line["level"], line["output"]) == ("A handler could not run", "warning", "no such program")
 
 
 def test_the_journal_has_the_process_group_before_a_program_does_anything(tmp_path: Path) -> None:
@@ -626,7 +627,7 @@ def test_a_program_that_an_agent_left_behind_is_ended_before_its_phase_runs_agai
         again.run_until(lambda: again.memory.sagas and not again.memory.live)
     assert done == [("undo", -signal.SIGTERM)]
     (line,) = logged(again, "step.interrupted")
-    assert line["said"] == "ended, as an earlier agent had left it"
+    assert line["output"] == "ended, because an earlier agent left it running"
 
 
 def test_a_program_that_cannot_be_ended_now_holds_up_no_other_event(tmp_path: Path) -> None:
@@ -642,10 +643,10 @@ def test_a_program_that_cannot_be_ended_now_holds_up_no_other_event(tmp_path: Pa
     with contextlib.closing(Journal(tmp_path)) as journal:
         journal.write(replace(saga, steps=(replace(saga.steps[0], progress=Progress.RUNNING, group=nobody),)), {})
     again = Bench(tmp_path, boot="this")
-    again.loop._around.workers = Unable(again.inbox.put)
+    again.loop._parts.workers = Unable(again.inbox.put, RUNTIME)
     again.see(coming(), coming(id="E2", type="Freeze"))
     again.run_until(lambda: "E2" in again.memory.sagas and again.memory.sagas["E2"].why)
-    assert again.memory.sagas["E2"].why == "drain is at work for another event"
+    assert again.memory.sagas["E2"].why == "drain runs for another event"
 
 
 @pytest.mark.parametrize("boot", ["this", ""], ids=["boot id known", "boot id not known"])
@@ -724,7 +725,7 @@ def test_a_poll_that_says_nothing_new_wakes_no_saga(tmp_path: Path) -> None:
     bench.run_until(lambda: bench.memory.sagas["E1"].state is State.PREPARED)
     now = time.monotonic()
     news = News(
-        document=bench.loop._listing.document, changed=False, error=None, date=None, asked_at=now, answered_at=now
+        document=bench.loop._events.document, changed=False, error=None, date=None, asked_at=now, answered_at=now
     )
     bench.loop._stirred = False
     bench.loop._take(Polled(news))

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.acceptance.running import Said, ask, until
+from tests.agent.parts import RUNTIME
 
 from forenotice.agent import peers
 from forenotice.agent.config import READY_PATH, ConfigError
@@ -54,7 +55,7 @@ class Vm:
 
     def start(self, port: int = 0) -> "Vm":
         # The routes are known only when all have their ports.
-        self.listener = Listener(HOST, port, {("POST", READY_PATH): self.answer})
+        self.listener = Listener(HOST, port, {("POST", READY_PATH): self.answer}, RUNTIME)
         self.listener.start()
         return self
 
@@ -66,12 +67,13 @@ class Vm:
             lambda *said: self.known.append(said),
             now=lambda: self.now,
             log=Log(MachineClock(), LogLevel.INFO, LogFormat.JSON, self.written),
+            runtime=RUNTIME,
             counted=self.counts.append,
             pace=self.pace,
         )
 
     def answer(self, request: Request) -> Reply:
-        return self.peers.hear(request)
+        return self.peers.receive(request)
 
     @property
     def place(self) -> str:
@@ -129,7 +131,7 @@ def test_three_agents_hear_of_each_other(fleet: Fleet) -> None:
     vms = fleet("web-0", "web-1", "web-2")
     names = [vm.name for vm in vms]
     for vm in vms:
-        vm.peers.tell({EVENT: (names, NOON - timedelta(seconds=3))})
+        vm.peers.announce({EVENT: (names, NOON - timedelta(seconds=3))})
     until(lambda: all(vm.heard() == set(names) - {vm.name} for vm in vms))
     until(lambda: not any(vm.peers.untold(EVENT) for vm in vms))
     for vm in vms:
@@ -141,7 +143,7 @@ def test_a_dead_agent_keeps_nobody_from_the_others_and_is_told_when_it_lives(fle
     alice, bob = fleet("alice", "bob")
     dead = closed_port()
     alice.meet(bob=bob.place, carol=dead)
-    alice.peers.tell({EVENT: (("alice", "bob", "carol"), NOON)})
+    alice.peers.announce({EVENT: (("alice", "bob", "carol"), NOON)})
     until(lambda: bob.heard() == {"alice"})
     until(lambda: "refused" in alice.peers.untold(EVENT).get("carol", ""))
     until(lambda: set(alice.peers.untold(EVENT)) == {"carol"})
@@ -158,9 +160,9 @@ def test_a_dead_agent_keeps_nobody_from_the_others_and_is_told_when_it_lives(fle
 
 def test_who_has_acknowledged_is_told_again_until_it_is_withdrawn(fleet: Fleet) -> None:
     alice, bob = fleet("alice", "bob", pace=Pace(again=0.02, timeout=2))
-    alice.peers.tell({EVENT: (("alice", "bob"), NOON)})
+    alice.peers.announce({EVENT: (("alice", "bob"), NOON)})
     until(lambda: len(bob.known) >= 4)
-    alice.peers.tell({})
+    alice.peers.announce({})
     until(lambda: not errands())
     assert alice.peers.untold(EVENT) == {}
     assert set(bob.known) == {(EVENT, "alice", NOON)}
@@ -169,27 +171,27 @@ def test_who_has_acknowledged_is_told_again_until_it_is_withdrawn(fleet: Fleet) 
 def test_saying_the_same_again_sends_nothing_and_something_new_does(fleet: Fleet) -> None:
     alice, bob = fleet("alice", "bob")
     for _ in range(5):
-        alice.peers.tell({EVENT: (("alice", "bob"), NOON)})
+        alice.peers.announce({EVENT: (("alice", "bob"), NOON)})
         until(lambda: not alice.peers.untold(EVENT))
     assert len(bob.known) == 1
-    alice.peers.tell({EVENT: (("alice", "bob"), NOON - timedelta(seconds=1))})
+    alice.peers.announce({EVENT: (("alice", "bob"), NOON - timedelta(seconds=1))})
     until(lambda: len(bob.known) == 2)
 
 
 def test_who_is_no_longer_ready_says_so(fleet: Fleet) -> None:
     alice, bob = fleet("alice", "bob")
-    alice.peers.tell({EVENT: (("alice", "bob"), NOON)})
+    alice.peers.announce({EVENT: (("alice", "bob"), NOON)})
     until(lambda: bob.known == [(EVENT, "alice", NOON)])
-    alice.peers.tell({EVENT: (("alice", "bob"), None)})
+    alice.peers.announce({EVENT: (("alice", "bob"), None)})
     until(lambda: bob.known[1:] == [(EVENT, "alice", None)])
     until(lambda: not alice.peers.untold(EVENT))
 
 
-def test_that_somebody_is_not_ready_is_told_until_it_is_heard(fleet: Fleet, secret: Path) -> None:
+def test_that_somebody_is_not_ready_is_told_until_it_is_received(fleet: Fleet, secret: Path) -> None:
     (alice,) = fleet("alice")
     dead = closed_port()
     alice.meet(bob=dead)
-    alice.peers.tell({EVENT: (("alice", "bob"), None)})
+    alice.peers.announce({EVENT: (("alice", "bob"), None)})
     until(lambda: Exchange.UNTOLD in alice.counts)
     bob = Vm("bob", secret)
     bob.meet()
@@ -202,18 +204,18 @@ def test_that_somebody_is_not_ready_is_told_until_it_is_heard(fleet: Fleet, secr
 
 def test_who_begins_anew_is_told_at_once_who_is_ready(fleet: Fleet) -> None:
     alice, bob = fleet("alice", "bob")
-    alice.peers.tell({EVENT: (("alice", "bob"), NOON)})
+    alice.peers.announce({EVENT: (("alice", "bob"), NOON)})
     until(lambda: len(bob.known) == 1 and not alice.peers.untold(EVENT))
-    bob.peers.tell({EVENT: (("alice", "bob"), None)})
+    bob.peers.announce({EVENT: (("alice", "bob"), None)})
     until(lambda: bob.known == [(EVENT, "alice", NOON)] * 2)
 
 
 def test_those_who_are_not_ready_do_not_remind_each_other(fleet: Fleet) -> None:
     alice, bob = fleet("alice", "bob")
     for vm in (alice, bob):
-        vm.peers.tell({EVENT: (("alice", "bob"), None)})
+        vm.peers.announce({EVENT: (("alice", "bob"), None)})
     until(lambda: not alice.peers.untold(EVENT) and not bob.peers.untold(EVENT))
-    alice.peers.tell({EVENT: (("alice", "bob"), None), "LATER": (("alice", "bob"), NOON)})
+    alice.peers.announce({EVENT: (("alice", "bob"), None), "LATER": (("alice", "bob"), NOON)})
     until(lambda: ("LATER", "alice", NOON) in bob.known)
     assert (len(alice.known), len(bob.known)) == (1, 2)
 
@@ -221,16 +223,16 @@ def test_those_who_are_not_ready_do_not_remind_each_other(fleet: Fleet) -> None:
 def test_a_name_that_left_the_event_is_no_longer_told(fleet: Fleet) -> None:
     alice, bob = fleet("alice", "bob")
     alice.meet(bob=bob.place, carol=closed_port())
-    alice.peers.tell({EVENT: (("alice", "bob", "carol"), NOON)})
+    alice.peers.announce({EVENT: (("alice", "bob", "carol"), NOON)})
     until(lambda: "carol" in alice.peers.untold(EVENT))
-    alice.peers.tell({EVENT: (("alice", "bob"), NOON)})
+    alice.peers.announce({EVENT: (("alice", "bob"), NOON)})
     until(lambda: not alice.peers.untold(EVENT))
 
 
 def test_a_lone_vm_tells_nobody_and_needs_no_thread(fleet: Fleet) -> None:
     (alice,) = fleet("alice")
-    alice.peers.tell({EVENT: (("ALICE",), NOON)})
-    alice.peers.tell({EVENT: (("bob", "carol"), NOON)})  # not about us at all
+    alice.peers.announce({EVENT: (("ALICE",), NOON)})
+    alice.peers.announce({EVENT: (("bob", "carol"), NOON)})  # not about us at all
     assert alice.peers.untold(EVENT) == {}
     assert not errands()
 
@@ -239,7 +241,7 @@ def test_an_agent_that_acts_for_others_tells_of_all_of_them(fleet: Fleet) -> Non
     alice, bob = fleet("alice", "bob")
     alice.acts_for = ("router",)
     alice.meet(bob=bob.place, switch=closed_port())
-    alice.peers.tell({EVENT: (("alice", "bob", "router", "switch"), NOON)})
+    alice.peers.announce({EVENT: (("alice", "bob", "router", "switch"), NOON)})
     until(lambda: bob.heard() == {"alice", "router"})
     assert set(alice.peers.untold(EVENT)) <= {"bob", "switch"}
 
@@ -247,7 +249,7 @@ def test_an_agent_that_acts_for_others_tells_of_all_of_them(fleet: Fleet) -> Non
 def test_names_are_compared_as_azure_does_and_passed_on_as_the_event_spells_them(fleet: Fleet) -> None:
     alice, bob = fleet("Alice", "bob")
     alice.meet(_BOB=bob.place)
-    alice.peers.tell({EVENT: (("_alice", "Bob"), NOON)})
+    alice.peers.announce({EVENT: (("_alice", "Bob"), NOON)})
     until(lambda: bob.known == [(EVENT, "_alice", NOON)])
 
 
@@ -255,8 +257,8 @@ def test_without_an_address_the_name_is_a_host_name(fleet: Fleet, secret: Path) 
     alice, bob = fleet("alice", "localhost")
     config = PeersConfig(secret_file=str(secret), port=bob.listener.address[1])
     log = Log(MachineClock(), LogLevel.INFO, LogFormat.JSON, alice.written)
-    alice.peers = Peers(config, ("alice",), lambda *_: None, now=lambda: NOON, log=log, pace=QUICK)
-    alice.peers.tell({EVENT: (("alice", "_localhost"), NOON)})
+    alice.peers = Peers(config, ("alice",), lambda *_: None, now=lambda: NOON, log=log, runtime=RUNTIME, pace=QUICK)
+    alice.peers.announce({EVENT: (("alice", "_localhost"), NOON)})
     until(lambda: bob.heard() == {"alice"})
 
 
@@ -267,12 +269,12 @@ def test_the_pauses_between_attempts_grow(secret: Path) -> None:
         moments.append(time.monotonic())
         return Reply.text("no", 503)
 
-    listener = Listener(HOST, 0, {("POST", READY_PATH): refuse})
+    listener = Listener(HOST, 0, {("POST", READY_PATH): refuse}, RUNTIME)
     listener.start()
     alice = Vm("alice", secret, pace=Pace(first=0.05, longest=0.2, timeout=2)).start()
     alice.meet(bob="{}:{}".format(*listener.address))
     try:
-        alice.peers.tell({EVENT: (("alice", "bob"), NOON)})
+        alice.peers.announce({EVENT: (("alice", "bob"), NOON)})
         until(lambda: len(moments) >= 7)
         pauses = [after - before for before, after in itertools.pairwise(moments)]
         assert all(pause >= least for pause, least in zip(pauses, (0.05, 0.1, 0.2, 0.2), strict=False))
@@ -284,17 +286,17 @@ def test_the_pauses_between_attempts_grow(secret: Path) -> None:
 
 
 def test_those_who_never_answer_do_not_hold_up_the_others(fleet: Fleet) -> None:
-    alice, bob = fleet("alice", "bob", pace=Pace(first=0.02, timeout=0.2, at_a_time=3))
+    alice, bob = fleet("alice", "bob", pace=Pace(first=0.02, timeout=0.2, concurrent=3))
     with socket.create_server((HOST, 0), backlog=64) as silent:
         place = "{}:{}".format(*silent.getsockname())
         names = [f"silent-{number}" for number in range(6)]
         alice.meet(bob=bob.place, **dict.fromkeys(names, place))
-        alice.peers.tell({EVENT: (("alice", *names, "bob"), NOON)})
+        alice.peers.announce({EVENT: (("alice", *names, "bob"), NOON)})
         most = 0
 
         def told() -> bool:
             nonlocal most
-            most = max(most, sum(thread.name == "peers-errand" for thread in threading.enumerate()))
+            most = max(most, sum(thread.name == "peers-delivery" for thread in threading.enumerate()))
             return bool(bob.known)
 
         until(told)
@@ -308,7 +310,7 @@ def test_the_end_does_not_wait_for_an_answer(fleet: Fleet) -> None:
     with socket.create_server((HOST, 0)) as silent:
         silent.settimeout(5)
         alice.meet(bob="{}:{}".format(*silent.getsockname()))
-        alice.peers.tell({EVENT: (("alice", "bob"), NOON)})
+        alice.peers.announce({EVENT: (("alice", "bob"), NOON)})
         caller, _ = silent.accept()
         with caller:
             assert caller.recv(1)
@@ -323,19 +325,19 @@ def errands() -> list[threading.Thread]:
 @pytest.mark.parametrize("name", ["a\0b", "é" * 100, "x" * 300, ".."])
 def test_a_name_that_is_no_host_name_is_only_not_told(fleet: Fleet, name: str) -> None:
     alice, bob = fleet("alice", "bob")
-    alice.peers.tell({EVENT: (("alice", name, "bob"), NOON)})
+    alice.peers.announce({EVENT: (("alice", name, "bob"), NOON)})
     until(lambda: bob.heard() == {"alice"})
     until(lambda: alice.peers.untold(EVENT).get(name, "not told yet") != "not told yet")
 
 
 def test_one_that_is_no_agent_does_not_count_as_told(fleet: Fleet, secret: Path) -> None:
     (alice,) = fleet("alice")
-    listener = Listener(HOST, 0, {("POST", READY_PATH): lambda _: Reply.text("welcome to nginx")})
+    listener = Listener(HOST, 0, {("POST", READY_PATH): lambda _: Reply.text("welcome to nginx")}, RUNTIME)
     listener.start()
     try:
         alice.meet(bob="{}:{}".format(*listener.address))
-        alice.peers.tell({EVENT: (("alice", "bob"), NOON)})
-        until(lambda: "does not prove to be bob" in alice.peers.untold(EVENT)["bob"])
+        alice.peers.announce({EVENT: (("alice", "bob"), NOON)})
+        until(lambda: "does not prove to be from bob" in alice.peers.untold(EVENT)["bob"])
     finally:
         listener.close()
 
@@ -343,7 +345,7 @@ def test_one_that_is_no_agent_does_not_count_as_told(fleet: Fleet, secret: Path)
 def test_after_the_end_nothing_is_announced(fleet: Fleet) -> None:
     alice, bob = fleet("alice", "bob")
     alice.peers.close()
-    alice.peers.tell({EVENT: (("alice", "bob"), NOON)})
+    alice.peers.announce({EVENT: (("alice", "bob"), NOON)})
     assert alice.peers.untold(EVENT) == {}
     assert not bob.known
 
@@ -356,8 +358,8 @@ def readiness(**changes: object) -> Readiness:
     return msgspec.structs.replace(said, **changes)
 
 
-def message(*, sender: str = "alice", receiver: str = "bob", said_at: datetime = NOON, **changes: object) -> Message:
-    return Message(sender=sender, receiver=receiver, said_at=said_at, readiness=readiness(**changes))
+def message(*, sender: str = "alice", receiver: str = "bob", sent_at: datetime = NOON, **changes: object) -> Message:
+    return Message(sender=sender, receiver=receiver, sent_at=sent_at, readiness=readiness(**changes))
 
 
 def later(seconds: float) -> datetime:
@@ -381,7 +383,7 @@ def bob(fleet: Fleet) -> Vm:
 
 @pytest.mark.parametrize(("seconds", "status"), [(0, 200), (59, 200), (-59, 200), (62, 403), (-62, 403), (10**9, 403)])
 def test_a_message_is_good_for_a_minute_on_both_sides(bob: Vm, seconds: int, status: int) -> None:
-    said = say(bob, message(said_at=later(-seconds)))
+    said = say(bob, message(sent_at=later(-seconds)))
     assert said.status == status
     assert bool(bob.known) == (status == 200)
     if status != 200:
@@ -403,14 +405,14 @@ def test_a_message_is_good_for_a_minute_on_both_sides(bob: Vm, seconds: int, sta
         (b"", None),
         (b"[]", None),
         (b"\xff", None),
-        (msgspec.json.encode({**msgspec.to_builtins(message()), "said_at": "2026-03-09T12:00:00"}), None),
+        (msgspec.json.encode({**msgspec.to_builtins(message()), "sent_at": "2026-03-09T12:00:00"}), None),
         (msgspec.json.encode({**msgspec.to_builtins(message()), "sender": ""}), None),
         (msgspec.json.encode({**msgspec.to_builtins(message()), "readiness": {"event_id": ""}}), None),
     ],
 )
 def test_a_message_that_is_not_signed_as_it_is_changes_nothing(bob: Vm, body: bytes | None, mark: str | None) -> None:
     said = say(bob, message(), body=body, mark=mark)
-    assert (said.status, said.json) == (401, {"error": "not for you"})
+    assert (said.status, said.json) == (401, {"error": "invalid signature"})
     assert not bob.known
     assert bob.counts == [Exchange.REFUSED]
     (line,) = bob.logged("peer.refused")
@@ -428,8 +430,8 @@ def test_a_message_for_one_is_not_taken_by_another(fleet: Fleet) -> None:
 @pytest.mark.parametrize(
     ("told", "flaw"),
     [
-        (message(sender="mallory"), "an event is only about what its Resources name"),
-        (message(resources=("alice",)), "an event is only about what its Resources name"),
+        (message(sender="mallory"), "the event's Resources do not name both VMs"),
+        (message(resources=("alice",)), "the event's Resources do not name both VMs"),
         (message(sender="bob"), "this agent itself acts for bob"),
         (message(sender="_BOB", resources=("_BOB", "bob")), "this agent itself acts for _BOB"),
     ],
@@ -450,7 +452,7 @@ def test_nobody_speaks_for_a_vm_from_an_address_that_is_not_its_own(fleet: Fleet
     assert tell(bob, message(sender="carol", resources=("carol", "bob"))) == 200
     assert bob.heard() == {"carol"}
     said = say(bob, message(sender="dave", resources=("dave", "bob")))
-    assert said.json["error"] == "no..name, the address of dave in [peers], is not known here"
+    assert said.json["error"] == "no..name, the address of dave in [peers], cannot be resolved"
     assert [line["peer"] for line in bob.logged("peer.refused")] == ["alice", "dave"]
 
 
@@ -486,7 +488,7 @@ def test_a_secret_of_its_own_binds_a_name_wherever_it_speaks_from(fleet: Fleet, 
     assert tell(bob, message(sender="carol", resources=("carol", "bob"))) == 200
     alice.secrets = {"bob": str(own)}
     alice.meet(bob=bob.place)
-    alice.peers.tell({EVENT: (("alice", "bob"), NOON)})
+    alice.peers.announce({EVENT: (("alice", "bob"), NOON)})
     until(lambda: bob.heard() == {"alice", "carol"} and not alice.peers.untold(EVENT))
 
 
@@ -507,14 +509,14 @@ def test_nobody_is_ready_in_the_future_and_zones_do_not_matter(bob: Vm) -> None:
 
 
 def test_what_was_said_later_counts_in_whichever_order_it_arrives(bob: Vm) -> None:
-    assert tell(bob, message(ready_at=None, said_at=later(2))) == 200
-    assert tell(bob, message(said_at=later(1))) == 200, "overtaken, but there is no need to say it again"
+    assert tell(bob, message(ready_at=None, sent_at=later(2))) == 200
+    assert tell(bob, message(sent_at=later(1))) == 200, "overtaken, but there is no need to say it again"
     assert bob.known == [(EVENT, "alice", None)]
-    assert tell(bob, message(sender="ALICE", resources=("ALICE", "bob"), said_at=later(1.9))) == 200
+    assert tell(bob, message(sender="ALICE", resources=("ALICE", "bob"), sent_at=later(1.9))) == 200
     assert len(bob.known) == 1, "another spelling makes no other VM"
-    assert tell(bob, message(event_id="another", said_at=later(1))) == 200
-    assert tell(bob, message(sender="carol", resources=("carol", "bob"), said_at=later(1))) == 200
-    assert tell(bob, message(said_at=later(3))) == 200
+    assert tell(bob, message(event_id="another", sent_at=later(1))) == 200
+    assert tell(bob, message(sender="carol", resources=("carol", "bob"), sent_at=later(1))) == 200
+    assert tell(bob, message(sent_at=later(3))) == 200
     assert bob.known[1:] == [("ANOTHER", "alice", NOON), (EVENT, "carol", NOON), (EVENT, "alice", NOON)]
 
 
@@ -523,15 +525,15 @@ def test_the_order_need_not_be_known_for_longer_than_a_message_is_good() -> None
     assert order.is_latest(EVENT, "alice", NOON, NOON)
     assert not order.is_latest(EVENT, "alice", NOON - timedelta(seconds=1), NOON + WINDOW)
     assert order.is_latest(EVENT, "bob", NOON, NOON + WINDOW + timedelta(seconds=1))
-    assert len(order._heard) == 1
+    assert len(order._received) == 1
 
 
 def test_who_is_told_more_than_it_can_order_still_hears(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peers, "MOST_HEARD", 2)
+    monkeypatch.setattr(peers, "MOST_RECEIVED", 2)
     order = Order()
     assert all(order.is_latest(EVENT, name, NOON, NOON) for name in ("a", "b", "c"))
     assert not order.is_latest(EVENT, "a", NOON - timedelta(seconds=1), NOON)
-    assert len(order._heard) == 2
+    assert len(order._received) == 2
 
 
 def test_what_is_said_next_is_later_also_when_the_clock_was_set_back_a_little() -> None:
@@ -553,7 +555,7 @@ def test_a_message_of_any_number_of_vms_fits_and_a_huge_one_is_refused(bob: Vm) 
 
 
 def untold(vm: Vm, name: str = "bob") -> str:
-    vm.peers.tell({EVENT: (("alice", "bob"), NOON)})
+    vm.peers.announce({EVENT: (("alice", "bob"), NOON)})
     until(lambda: vm.peers.untold(EVENT)[name] != "not told yet")
     return vm.peers.untold(EVENT)[name]
 
@@ -574,7 +576,7 @@ def test_another_secret_is_refused_and_the_sender_can_see_why(fleet: Fleet, tmp_
     alice.peers.close()
     other.write_bytes(SECRET)
     alice.meet(bob=bob.place)
-    alice.peers.tell({EVENT: (("alice", "bob"), NOON)})
+    alice.peers.announce({EVENT: (("alice", "bob"), NOON)})
     until(lambda: not alice.peers.untold(EVENT))
 
 
@@ -596,7 +598,7 @@ def test_one_that_hangs_up_is_neither(fleet: Fleet) -> None:
     with socket.create_server((HOST, 0)) as rude:
         rude.settimeout(5)
         alice.meet(bob="{}:{}".format(*rude.getsockname()))
-        alice.peers.tell({EVENT: (("alice", "bob"), NOON)})
+        alice.peers.announce({EVENT: (("alice", "bob"), NOON)})
         rude.accept()[0].close()
         assert untold(alice).startswith("no answer: ")
 
@@ -609,14 +611,14 @@ def test_clocks_that_differ_are_told_from_a_wrong_secret(fleet: Fleet) -> None:
 
 def test_one_that_answers_but_is_not_believed_here_is_named_here_too(fleet: Fleet) -> None:
     alice, bob = fleet("alice", "bob")
-    elsewhere = Listener("127.0.0.7", 0, {("POST", READY_PATH): alice.answer})
+    elsewhere = Listener("127.0.0.7", 0, {("POST", READY_PATH): alice.answer}, RUNTIME)
     elsewhere.start()
     try:
         alice.meet(bob=bob.place)
         bob.meet(alice="{}:{}".format(*elsewhere.address))
         flaw = "this came from 127.0.0.1, and [peers] has 127.0.0.7 for alice"
         assert untold(alice) == f"refused: {flaw}"
-        bob.peers.tell({EVENT: (("alice", "bob"), NOON)})
+        bob.peers.announce({EVENT: (("alice", "bob"), NOON)})
         until(lambda: alice.heard() == {"bob"})
         assert bob.peers.untold(EVENT) == {"alice": f"refused here: {flaw}"}
         alice.peers.close()
@@ -635,16 +637,16 @@ def test_an_acknowledgement_is_for_one_message_only(fleet: Fleet) -> None:
     kept: list[Reply] = []
 
     def repeat(request: Request) -> Reply:
-        kept.append(bob.peers.hear(request) if not kept else kept[0])
+        kept.append(bob.peers.receive(request) if not kept else kept[0])
         return kept[-1]
 
-    between = Listener(HOST, 0, {("POST", READY_PATH): repeat})
+    between = Listener(HOST, 0, {("POST", READY_PATH): repeat}, RUNTIME)
     between.start()
     try:
         alice.meet(bob="{}:{}".format(*between.address))
-        alice.peers.tell({EVENT: (("alice", "bob"), NOON)})
+        alice.peers.announce({EVENT: (("alice", "bob"), NOON)})
         until(lambda: not alice.peers.untold(EVENT))
-        alice.peers.tell({EVENT: (("alice", "bob"), None)})
+        alice.peers.announce({EVENT: (("alice", "bob"), None)})
         until(lambda: alice.peers.untold(EVENT).get("bob", "").startswith("wrong signature: "))
         assert bob.known == [(EVENT, "alice", NOON)]
     finally:
@@ -655,7 +657,7 @@ def test_what_kept_a_peer_from_being_told_is_said_until_something_new_was_tried(
     (alice,) = fleet("alice")
     alice.meet(bob=closed_port())
     assert untold(alice) == "unreachable: Connection refused"
-    alice.peers.tell({EVENT: (("alice", "bob"), None)})
+    alice.peers.announce({EVENT: (("alice", "bob"), None)})
     assert alice.peers.untold(EVENT)["bob"] == "unreachable: Connection refused"
 
 
@@ -698,7 +700,7 @@ def test_the_secret_never_leaves(secret: Path) -> None:
         line.settimeout(5)
         alice = Vm("alice", secret).start()
         alice.meet(bob="{}:{}".format(*line.getsockname()))
-        alice.peers.tell({EVENT: (("alice", "bob"), NOON)})
+        alice.peers.announce({EVENT: (("alice", "bob"), NOON)})
         caller, _ = line.accept()
         with caller, contextlib.closing(alice):
             sent = caller.recv(65536)

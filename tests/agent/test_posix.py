@@ -59,7 +59,7 @@ def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Manager]
 
 
 def test_each_turn_is_told_in_systemds_words(manager: Manager) -> None:
-    notifier = posix.take({"NOTIFY_SOCKET": manager.place})
+    notifier = posix.take_notifier({"NOTIFY_SOCKET": manager.place}, time.monotonic)
     notifier.ready()
     assert manager.heard() == "READY=1"
     notifier.stopping()
@@ -72,7 +72,7 @@ def test_each_turn_is_told_in_systemds_words(manager: Manager) -> None:
 
 
 def test_a_status_is_one_line_of_bounded_length_whatever_is_in_it(manager: Manager) -> None:
-    notifier = posix.take({"NOTIFY_SOCKET": manager.place})
+    notifier = posix.take_notifier({"NOTIFY_SOCKET": manager.place}, time.monotonic)
     notifier.status("preparing\nREADY=1\n  for\tReboot")
     assert manager.heard() == "STATUS=preparing READY=1 for Reboot"
     notifier.status("ü\udcff" + "x" * 10_000)
@@ -81,8 +81,8 @@ def test_a_status_is_one_line_of_bounded_length_whatever_is_in_it(manager: Manag
 
 def test_the_watchdog_is_fed_at_half_its_time_and_no_more_often_than_useful(manager: Manager) -> None:
     now = 100.0
-    notifier = posix.Notifier(manager.place, 4.0, monotonic=lambda: now)
-    assert notifier.every == 2.0
+    notifier = posix.Notifier(manager.place, lambda: now, 4.0)
+    assert notifier.interval == 2.0
     fed = []
     for second in (0.0, 0.5, 0.9, 1.0, 1.5, 1.9, 3.9, 4.0):
         now = 100.0 + second
@@ -104,27 +104,30 @@ def test_the_watchdog_is_fed_at_half_its_time_and_no_more_often_than_useful(mana
     ],
 )
 def test_without_a_watchdog_that_is_meant_for_us_none_is_fed(manager: Manager, watchdog: dict[str, str]) -> None:
-    notifier = posix.take({"NOTIFY_SOCKET": manager.place, **watchdog})
-    assert notifier.every is None
+    notifier = posix.take_notifier({"NOTIFY_SOCKET": manager.place, **watchdog}, time.monotonic)
+    assert notifier.interval is None
     notifier.alive()
     assert manager.heard_nothing()
 
 
 def test_a_watchdog_for_us_or_for_nobody_in_particular_is_meant_for_us(manager: Manager) -> None:
     ours = {"NOTIFY_SOCKET": manager.place, "WATCHDOG_USEC": "400000", "WATCHDOG_PID": str(os.getpid())}
-    assert posix.take(ours).every == 0.2
-    assert posix.take({"NOTIFY_SOCKET": manager.place, "WATCHDOG_USEC": "30000000"}).every == 15.0
+    assert posix.take_notifier(ours, time.monotonic).interval == 0.2
+    assert (
+        posix.take_notifier({"NOTIFY_SOCKET": manager.place, "WATCHDOG_USEC": "30000000"}, time.monotonic).interval
+        == 15.0
+    )
 
 
 def test_children_do_not_inherit_it() -> None:
     environment = {"NOTIFY_SOCKET": "/run/a", "WATCHDOG_USEC": "1", "WATCHDOG_PID": "2", "PATH": "/bin"}
-    posix.take(environment)
+    posix.take_notifier(environment, time.monotonic)
     assert environment == {"PATH": "/bin"}
 
 
 @pytest.mark.parametrize("place", ["", "relative", "vsock:2:1234", "/nowhere/at/all", "@" + "x" * 500, "/" + "x" * 500])
 def test_no_socket_or_none_that_can_be_used_changes_nothing(place: str) -> None:
-    notifier = posix.take({"NOTIFY_SOCKET": place, "WATCHDOG_USEC": "1000000"})
+    notifier = posix.take_notifier({"NOTIFY_SOCKET": place, "WATCHDOG_USEC": "1000000"}, time.monotonic)
     for tell in (notifier.ready, notifier.reloading, notifier.stopping, notifier.alive):
         tell()
     notifier.status("fine")
@@ -133,5 +136,5 @@ def test_no_socket_or_none_that_can_be_used_changes_nothing(place: str) -> None:
 def test_one_who_does_not_read_keeps_us_for_a_moment_only(manager: Manager) -> None:
     manager.fill()
     begun = time.monotonic()
-    posix.Notifier(manager.place, timeout=0.1).ready()
+    posix.Notifier(manager.place, time.monotonic, timeout=0.1).ready()
     assert time.monotonic() - begun < 20

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.agent.parts import RUNTIME
 from tests.agent.rules.builders import T0, after, event
 from tests.agent.test_journal import full_disk
 
@@ -25,7 +26,7 @@ MEMOS = {"drain": "it ran"}
 
 def memory(directory: Path, log: io.StringIO | None = None, lock: Callable[[], None] = lambda: None) -> Sagas:
     said = Log(MachineClock(), LogLevel.INFO, LogFormat.JSON, log or io.StringIO())
-    found = Sagas(directory, said, Metrics(lambda: 0.0), lock)
+    found = Sagas(directory, said, Metrics(lambda: 0.0), RUNTIME, lock)
     found.try_to_open()
     return found
 
@@ -72,10 +73,10 @@ def test_what_goes_back_is_done_and_written_later(tmp_path: Path) -> None:
     found.begin(saga())
     with unwritable(found):
         assert found.keep(saga(state=State.RECOVERING), {}, forward=False)
-        found.write_what_is_left()
+        found.write_unwritten()
         assert found.sagas["E1"].state is State.RECOVERING
         assert kept(tmp_path) == {"E1": State.SEEN}
-    found.write_what_is_left()
+    found.write_unwritten()
     assert kept(tmp_path) == {"E1": State.RECOVERING}
 
 
@@ -111,8 +112,8 @@ def test_a_new_journal_is_settled_once(tmp_path: Path) -> None:
 
 def test_what_peers_told_is_remembered(tmp_path: Path) -> None:
     found = memory(tmp_path)
-    found.heard("E1", "b", T0)
-    found.heard("E1", "b", after(1))
+    found.peer_ready("E1", "b", T0)
+    found.peer_ready("E1", "b", after(1))
     assert memory(tmp_path).peers == found.peers == {"E1": {"b": after(1)}}
 
 
@@ -120,7 +121,7 @@ def test_only_so_many_that_are_over_are_remembered(tmp_path: Path) -> None:
     found = memory(tmp_path)
     for number in range(KEPT + 3):
         found.begin(saga(number))
-        found.heard(f"E{number}", "b", T0)
+        found.peer_ready(f"E{number}", "b", T0)
         found.keep(saga(number, State.DONE), {}, forward=False)
     assert (len(found.sagas), "E0" in found.sagas, found.live) == (KEPT, False, [])
     assert (found.configs, found.peers) == ({}, {})
@@ -139,31 +140,31 @@ def test_no_journal_no_sagas(tmp_path: Path) -> None:
 
 def test_a_peer_that_is_no_longer_ready_is_forgotten(tmp_path: Path) -> None:
     found = memory(tmp_path)
-    found.heard("E1", "b", T0)
-    found.heard("E1", "c", T0)
-    found.heard("E1", "b", None)
-    found.heard("E1", "d", None)
+    found.peer_ready("E1", "b", T0)
+    found.peer_ready("E1", "c", T0)
+    found.peer_ready("E1", "b", None)
+    found.peer_ready("E1", "d", None)
     assert memory(tmp_path).peers == found.peers == {"E1": {"c": T0}}
 
 
 def test_that_a_peer_is_not_ready_is_written_as_soon_as_the_disk_allows_it(tmp_path: Path) -> None:
     found = memory(tmp_path)
-    found.heard("E1", "b", T0)
+    found.peer_ready("E1", "b", T0)
     with unwritable(found):
-        found.heard("E1", "b", None)
+        found.peer_ready("E1", "b", None)
     assert memory(tmp_path).peers == {"E1": {"b": T0}}
-    found.heard("E1", "b", None)
+    found.peer_ready("E1", "b", None)
     assert memory(tmp_path).peers == {}
 
 
 def test_who_was_ready_in_an_event_that_is_over_is_not_ready_when_it_comes_again(tmp_path: Path) -> None:
     found = memory(tmp_path)
-    found.heard("E1", "b", T0)
+    found.peer_ready("E1", "b", T0)
     assert found.begin(saga())
     assert memory(tmp_path).peers == found.peers == {"E1": {"b": T0}}, "others may see it first"
     found.keep(saga(state=State.DONE), {}, forward=False)
     assert memory(tmp_path).peers == found.peers == {}
-    found.heard("E1", "b", T0)
+    found.peer_ready("E1", "b", T0)
     found.begin(saga())
     assert memory(tmp_path).peers == found.peers == {}
 
@@ -187,7 +188,7 @@ def test_what_goes_back_is_done_from_a_disk_that_was_full_at_the_start(tmp_path:
         found.try_to_open()
         assert found.sagas["E1"].state is State.DONE
     found.try_to_open()
-    found.write_what_is_left()
+    found.write_unwritten()
     assert (found.open, found.is_new(), list(found.configs)) == (True, False, ["E2"])
     assert kept(tmp_path) == {"E1": State.DONE, "E2": State.SEEN}
     assert log.getvalue().count("An event is resumed") == 2
@@ -208,14 +209,14 @@ def test_what_is_told_of_events_that_are_not_known_is_kept_for_a_while(
     found = memory(tmp_path)
     found.begin(saga())
     for name in ("E1", "E2"):
-        found.heard(name, "b", T0)
-    found.heard("E3", "b", None)
-    found.forget_strangers()
+        found.peer_ready(name, "b", T0)
+    found.peer_ready("E3", "b", None)
+    found.forget_unseen()
     assert memory(tmp_path).peers == found.peers == {"E1": {"b": T0}, "E2": {"b": T0}}
     again = memory(tmp_path)
-    monkeypatch.setattr(memories, "STRANGE", 0.0)
+    monkeypatch.setattr(memories, "UNSEEN_SECONDS", 0.0)
     for each in (found, again):
-        each.forget_strangers()
+        each.forget_unseen()
         assert memory(tmp_path).peers == each.peers == {"E1": {"b": T0}}
 
 
@@ -223,20 +224,20 @@ def test_only_so_many_events_that_are_not_known_are_kept(tmp_path: Path) -> None
     found = memory(tmp_path)
     found.begin(saga())
     for number in range(1, KEPT + 4):
-        found.heard(f"E{number}", "b", T0)
-    found.heard("E2", "b", T0)
-    found.forget_strangers()
+        found.peer_ready(f"E{number}", "b", T0)
+    found.peer_ready("E2", "b", T0)
+    found.forget_unseen()
     assert len(found.peers) == len(memory(tmp_path).peers) == KEPT + 1
     assert {"E1", "E2"} <= found.peers.keys()
     assert not {"E3", "E4"} & found.peers.keys()
-    assert found._heard_at.keys() == found.peers.keys()
+    assert found._received_at.keys() == found.peers.keys()
 
 
 def test_no_event_has_any_number_of_vms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memories, "HEARD", 2)
+    monkeypatch.setattr(memories, "MOST_PEERS", 2)
     found = memory(tmp_path)
     for name in ("a", "b", "c"):
-        found.heard("E1", name, T0)
+        found.peer_ready("E1", name, T0)
     assert found.peers == {"E1": {"a": T0, "b": T0}}
 
 
@@ -272,7 +273,7 @@ def test_a_journal_that_was_removed_is_made_anew_before_anything_goes_forward(tm
         (tmp_path / "state").unlink()
         found.try_to_open()
     assert found.keep(saga(1, State.APPROVED), {}, forward=True)
-    found.write_what_is_left()
+    found.write_unwritten()
     again = memory(state)
     assert again.sagas["E1"].state is State.APPROVED
     assert again.sagas["E2"].state is (State.SEEN if replaced else State.RECOVERING)

@@ -16,7 +16,7 @@ NAMES = st.text(min_size=1, max_size=8)
 
 
 def message(sender: str, receiver: str) -> Message:
-    return Message(sender=sender, receiver=receiver, said_at=datetime(2026, 1, 1, tzinfo=UTC), readiness=None)
+    return Message(sender=sender, receiver=receiver, sent_at=datetime(2026, 1, 1, tzinfo=UTC), readiness=None)
 
 
 def request(mark: str, body: bytes, *, method: str = "POST", path: str = READY_PATH) -> Request:
@@ -34,29 +34,29 @@ def test_a_signature_holds_for_what_it_was_made_for_and_for_nothing_else(
 ) -> None:
     seal, said = Signer(secret), message(sender, receiver)
     mark = seal.sign(said, body)
-    assert seal.holds(request(mark, body), said)
-    assert not seal.holds(request(mark, body + b"x"), said)
-    assert not seal.holds(request(mark, body, method="PUT"), said)
-    assert not seal.holds(request(mark, body, path="/peers/other"), said)
-    assert not seal.holds(request("é", body), said)
-    assert not Signer(secret + b"x").holds(request(mark, body), said)
+    assert seal.is_valid(request(mark, body), said)
+    assert not seal.is_valid(request(mark, body + b"x"), said)
+    assert not seal.is_valid(request(mark, body, method="PUT"), said)
+    assert not seal.is_valid(request(mark, body, path="/peers/other"), said)
+    assert not seal.is_valid(request("é", body), said)
+    assert not Signer(secret + b"x").is_valid(request(mark, body), said)
     if other.removeprefix("_").lower() != sender.removeprefix("_").lower():
-        assert not seal.holds(request(mark, body), message(other, receiver))
+        assert not seal.is_valid(request(mark, body), message(other, receiver))
     if other.removeprefix("_").lower() != receiver.removeprefix("_").lower():
-        assert not seal.holds(request(mark, body), message(sender, other))
+        assert not seal.is_valid(request(mark, body), message(sender, other))
 
 
 def test_a_reply_holds_for_one_request_and_comes_from_its_receiver() -> None:
     seal, said = Signer(b"sixteen or more bytes"), message("alice", "bob")
     mark = seal.sign(said, b"{}")
     reply = seal.sign_reply(Reply.text("yes"), said, request(mark, b"{}"))
-    assert seal.reply_holds(answer(reply), said, mark)
-    assert not seal.reply_holds(answer(reply), said, seal.sign(said, b"[]"))
+    assert seal.is_valid_reply(answer(reply), said, mark)
+    assert not seal.is_valid_reply(answer(reply), said, seal.sign(said, b"[]"))
     changed = Reply(status=403, headers=reply.headers, body=reply.body)
-    assert not seal.reply_holds(answer(changed), said, mark)
-    assert not seal.reply_holds(answer(Reply.text("yes")), said, mark)
+    assert not seal.is_valid_reply(answer(changed), said, mark)
+    assert not seal.is_valid_reply(answer(Reply.text("yes")), said, mark)
     reflected = Reply(status=200, headers={HEADER: mark}, body=b"{}")
-    assert not seal.reply_holds(answer(reflected), said, mark)
+    assert not seal.is_valid_reply(answer(reflected), said, mark)
 
 
 def test_a_secret_of_one_vm_is_used_with_it_alone() -> None:
@@ -64,12 +64,12 @@ def test_a_secret_of_one_vm_is_used_with_it_alone() -> None:
     alice, bob, carol = Signer(common, {"bob": own}), Signer(common, {"ALICE": own}), Signer(common)
     to_bob, to_carol = message("alice", "bob"), message("alice", "carol")
     mark = alice.sign(to_bob, b"")
-    assert bob.holds(request(mark, b""), to_bob)
-    assert not bob.holds(request(carol.sign(to_bob, b""), b""), to_bob)
-    assert carol.holds(request(alice.sign(to_carol, b""), b""), to_carol)
+    assert bob.is_valid(request(mark, b""), to_bob)
+    assert not bob.is_valid(request(carol.sign(to_bob, b""), b""), to_bob)
+    assert carol.is_valid(request(alice.sign(to_carol, b""), b""), to_carol)
     reply = bob.sign_reply(Reply.text("yes"), to_bob, request(mark, b""))
-    assert alice.reply_holds(answer(reply), to_bob, mark)
-    assert not carol.reply_holds(answer(reply), to_bob, mark)
+    assert alice.is_valid_reply(answer(reply), to_bob, mark)
+    assert not carol.is_valid_reply(answer(reply), to_bob, mark)
 
 
 @pytest.mark.parametrize(

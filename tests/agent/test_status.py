@@ -1,23 +1,34 @@
-"""The file that `forenotice agent status` reads."""
+"""The file that `forenotice agent status` reads, /healthz and /readyz, and what is reported after each turn."""
 
+import json
 import os
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+from tests.acceptance.running import ask
+from tests.agent.parts import FINE, RUNTIME, idle_poller, json_log, metrics, sagas
 from tests.agent.rules.builders import T0, Story, event
 from tests.agent.test_journal import a_rich_saga
 
 from forenotice.agent import status
 from forenotice.agent.journal import Lock
+from forenotice.agent.listener import Listener, Request
+from forenotice.agent.posix import Notifier
+from forenotice.agent.rules import transitions
 from forenotice.agent.rules.policy import Phase
 from forenotice.agent.rules.saga import State
-from forenotice.agent.status import Status
+from forenotice.agent.sagas import Sagas
+from forenotice.agent.status import HANGS, Health, Reporter, Status, routes
 from forenotice.clock import MachineClock
 from forenotice.core import errors
+
+PREPARING = replace(FINE, ready=False, ready_why="preparing for a Reboot")
+DEAF = replace(FINE, polling_ok=False, polling_why="connection refused")
 
 
 def a_status(**more: object) -> Status:
@@ -31,16 +42,10 @@ def a_status(**more: object) -> Status:
         ready=False,
         ready_why="Reboot: prepared",
         journal=True,
-        sagas=status.of_sagas([a_rich_saga()]),
+        sagas=(status.of_saga(a_rich_saga()),),
         recent=(),
     )
     return msgspec.structs.replace(found, **more)
-
-
-def test_a_pipe_in_its_place_is_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / status.FILE, 0o600)
-    with pytest.raises(errors.UnavailableError, match="cannot be read"):
-        status.read(tmp_path)
 
 
 def test_it_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -56,20 +61,19 @@ def test_it_comes_back_as_it_was(tmp_path: Path) -> None:
 def test_what_it_tells_of_an_event() -> None:
     story = Story()
     story.turn()
-    story.end(Phase.PREPARE, ok=False, said="exit code 1")
+    story.end(Phase.PREPARE, ok=False, message="exit code 1")
     story.turn()
-    (found,) = status.of_sagas([story.saga])
+    found = status.of_saga(story.saga)
     assert (found.event_id, found.type, found.state, found.resources) == ("E1", "Reboot", "preparing", ("web-0",))
     assert (found.not_before, found.announced_seconds, found.pause) == (event().deadline, None, None)
     (step,) = found.steps
-    assert (step.phase, step.handler, step.progress, step.said) == ("prepare", "drain", "retrying", "exit code 1")
-    done = replace(story.saga, state=State.DONE, done_at=T0, pause=a_rich_saga().pause)
-    (found,) = status.of_sagas([done])
+    assert (step.phase, step.handler, step.progress, step.message) == ("prepare", "drain", "retrying", "exit code 1")
+    found = status.of_saga(replace(story.saga, state=State.DONE, done_at=T0, pause=a_rich_saga().pause))
     assert (found.state, found.done_at, found.pause) == ("done", T0, a_rich_saga().pause)
 
 
-def test_half_of_it_is_never_there(tmp_path: Path) -> None:
-    """A disk that fills up takes some of what is written, and says nothing until more is."""
+def test_a_reader_never_sees_half_of_it(tmp_path: Path) -> None:
+    """A disk that fills up takes some of what is written, and fails only later."""
     status.write(tmp_path, a_status())
     program = (
         "import resource, sys; from pathlib import Path; from forenotice.agent import status;"
@@ -81,12 +85,9 @@ def test_half_of_it_is_never_there(tmp_path: Path) -> None:
     assert status.read(tmp_path)[0] == a_status()
 
 
-def test_one_that_cannot_be_read(tmp_path: Path) -> None:
-    (tmp_path / "status.json").write_text("{")
-    with pytest.raises(errors.UnavailableError, match="cannot be read"):
-        status.read(tmp_path)
-    (tmp_path / "status.json").unlink()
-    (tmp_path / "status.json").mkdir()
+@pytest.mark.parametrize("make", [lambda path: path.write_text("{"), Path.mkdir, lambda path: os.mkfifo(path, 0o600)])
+def test_a_file_that_cannot_be_read(tmp_path: Path, make: Any) -> None:
+    make(tmp_path / status.FILE)
     with pytest.raises(errors.UnavailableError, match="cannot be read"):
         status.read(tmp_path)
 
@@ -98,3 +99,108 @@ def test_an_agent_without_the_lock_is_known_by_what_it_writes(tmp_path: Path) ->
     fresh = a_status(written_at=MachineClock().now())
     status.write(tmp_path, fresh)
     assert status.read(tmp_path) == (fresh, True)
+
+
+@pytest.mark.parametrize(
+    ("health", "path", "code", "why"),
+    [
+        (FINE, "/healthz", 200, FINE.polling_why),
+        (FINE, "/readyz", 200, FINE.ready_why),
+        (PREPARING, "/healthz", 200, FINE.polling_why),
+        (PREPARING, "/readyz", 503, PREPARING.ready_why),
+        (DEAF, "/healthz", 503, DEAF.polling_why),
+        (DEAF, "/readyz", 200, FINE.ready_why),
+    ],
+)
+def test_liveness_and_readiness_each_have_a_reason(health: Health, path: str, code: int, why: str) -> None:
+    reply = routes(lambda: health)["GET", path](Request(method="GET", path=path))
+    assert reply.status == code
+    assert json.loads(reply.body) == {"ok": code == 200, "why": why}
+
+
+def test_a_load_balancer_sees_it_change() -> None:
+    now = [FINE]
+    listener = Listener("127.0.0.1", 0, routes(lambda: now[0]), RUNTIME)
+    listener.start()
+    place = "{}:{}".format(*listener.address)
+    try:
+        assert ask(place, "HEAD", "/readyz").status == 200
+        now[0] = PREPARING
+        assert ask(place, "HEAD", "/readyz").status == 503
+        assert ask(place, "GET", "/readyz").json["why"] == PREPARING.ready_why
+    finally:
+        listener.close()
+
+
+def reporter(directory: Path, known: Sagas) -> Reporter:
+    notifier = Notifier("", RUNTIME.monotonic)
+    return Reporter(directory, known, idle_poller(), MachineClock(), json_log(), metrics(), notifier, RUNTIME)
+
+
+def written(directory: Path) -> Any:
+    return json.loads((directory / status.FILE).read_text())
+
+
+def test_a_handlers_message_is_in_the_status_but_not_on_the_network(tmp_path: Path) -> None:
+    known, story = sagas(tmp_path), Story()
+    story.turn()
+    for _ in range(3):
+        story.end(Phase.PREPARE, ok=False, message="password=hunter2")
+        story.wait(60)
+        story.turn()
+    known.begin(transitions.appeared(event(), T0))
+    known.keep(story.saga, {}, forward=False)
+    found = reporter(tmp_path, known)
+    found.report("web-0")
+    assert found.health().ready_why == "Reboot: preparing"
+    assert "hunter2" in written(tmp_path)["sagas"][0]["why"]
+
+
+def test_a_vm_is_not_ready_while_its_journal_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "journal.db").mkdir()
+    known = sagas(tmp_path)
+    found = reporter(tmp_path, known)
+    assert (found.health().ready, found.health().ready_why) == (False, "the journal has not been read yet")
+    (tmp_path / "journal.db").rmdir()
+    known.try_to_open()
+    found.report("web-0")
+    assert found.health().ready
+
+
+def test_a_loop_that_makes_no_turns_is_not_healthy(tmp_path: Path) -> None:
+    found = reporter(tmp_path, sagas(tmp_path))
+    found._turned_at -= HANGS
+    assert (found.health().polling_ok, found.health().polling_why) == (False, "the agent hangs")
+    found.report("web-0")
+    assert found.health().polling_why != "the agent hangs"
+
+
+def test_an_agent_that_only_observes_is_as_ready_as_it_was(tmp_path: Path) -> None:
+    known, story = sagas(tmp_path, observe=True), Story()
+    story.turn(observes=True)
+    known.begin(transitions.appeared(event(), T0))
+    known.keep(story.saga, {}, forward=True)
+    assert story.saga.out
+    found = reporter(tmp_path, known)
+    found.report("web-0", observe=True)
+    assert found.health().ready
+    assert (written(tmp_path)["observe"], written(tmp_path)["sagas"][0]["would_approve_at"]) == (True, None)
+
+
+def test_it_shows_which_peers_are_ready_and_which_have_not_answered(tmp_path: Path) -> None:
+    known = sagas(tmp_path)
+    known.begin(transitions.appeared(event(resources=("web-0", "Web-1", "web-2")), T0, ("web-0",)))
+    known.peer_ready("E1", "web-1", T0)
+    found = reporter(tmp_path, known)
+    why = {"web-2": "not told yet"}
+
+    def shown() -> list[dict[str, object]]:
+        found.report("web-0", untold=lambda _: why)
+        return list(written(tmp_path)["sagas"][0]["peers"])
+
+    ready = {"name": "Web-1", "ready_at": "2026-01-01T12:00:00Z", "trouble": ""}
+    assert shown() == [ready, {"name": "web-2", "ready_at": None, "trouble": "not told yet"}]
+    why["web-2"] = "slow: no answer within 5 s"
+    assert shown()[1]["trouble"] == why["web-2"], "it is written as soon as it changes"
+    found.report("web-0")
+    assert written(tmp_path)["sagas"][0]["peers"] == []

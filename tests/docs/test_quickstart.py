@@ -104,7 +104,7 @@ def test_the_quickstart(desk: Desk, tmp_path: Path) -> None:
     # The second event outlived the agent that prepared for it.
     resumed = r"An event is resumed  event_id='([0-9A-F-]+)'"
     (event,) = until(lambda: re.findall(resumed, desk.log.read_text()), what=desk.log.read_text)
-    done = f"event_id='{event}' state='done' why='recovered, though this machine did not reboot'"
+    done = f"event_id='{event}' state='done' why='recovered, although this machine did not reboot'"
     until(lambda: done in desk.log.read_text(), what=desk.log.read_text)
     assert desk.log.read_text().count(f"event_id='{event}' handler='web' phase='recover' attempt=1") == 1
     desk.agents[-1].terminate()

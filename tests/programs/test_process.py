@@ -31,8 +31,8 @@ def ran(argv: Sequence[str], *, given: Work | None = None, grace: float = QUICK,
             process.Program(argv=argv, **more), seconds=given.seconds_left, stop=given.stop, grace=grace
         )
     except process.ProgramError as error:
-        return Outcome(ok=False, said=error.message)
-    return Outcome(ok=ended.ok, said=ended.said)
+        return Outcome(ok=False, message=error.message)
+    return Outcome(ok=ended.ok, message=ended.message)
 
 
 def stopped_with(mark: Path) -> Work:
@@ -48,7 +48,7 @@ def stopped_with(mark: Path) -> Work:
 
 
 def untimed(outcome: Outcome) -> tuple[bool, str]:
-    return outcome.ok, re.sub(r" after \d+ s,", ",", outcome.said)
+    return outcome.ok, re.sub(r" after \d+ s,", ",", outcome.message)
 
 
 def alive(pid: int) -> bool:
@@ -64,7 +64,7 @@ def pid_in(file: Path) -> int:
 
 
 def test_a_program_succeeds_and_its_last_words_are_kept() -> None:
-    assert sh("echo one; echo two >&2") == Outcome(ok=True, said="one / two")
+    assert sh("echo one; echo two >&2") == Outcome(ok=True, message="one / two")
 
 
 def test_it_inherits_all_but_the_way_to_the_service_manager(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,15 +77,15 @@ def test_it_inherits_all_but_the_way_to_the_service_manager(monkeypatch: pytest.
         directory="/usr",
         stdin=b'{"a":1}\n',
     )
-    assert told == Outcome(ok=True, said='{"a":1} / more kept / 0 / /usr')
+    assert told == Outcome(ok=True, message='{"a":1} / more kept / 0 / /usr')
 
 
 def test_without_anything_to_read_it_finds_the_end_at_once() -> None:
-    assert sh("cat && echo done") == Outcome(ok=True, said="done")
+    assert sh("cat && echo done") == Outcome(ok=True, message="done")
 
 
 def test_a_program_that_does_not_read_what_it_is_told_comes_to_no_harm() -> None:
-    assert sh("exec <&-; echo fine", stdin=b"x" * 1_000_000) == Outcome(ok=True, said="fine")
+    assert sh("exec <&-; echo fine", stdin=b"x" * 1_000_000) == Outcome(ok=True, message="fine")
 
 
 @pytest.mark.parametrize(
@@ -98,19 +98,19 @@ def test_a_program_that_does_not_read_what_it_is_told_comes_to_no_harm() -> None
     ],
 )
 def test_a_failure_says_how_it_ended(text: str, said: str) -> None:
-    assert sh(text) == Outcome(ok=False, said=said)
+    assert sh(text) == Outcome(ok=False, message=said)
 
 
 def test_a_chatty_program_is_read_all_along_and_only_its_end_is_kept() -> None:
     outcome = sh("i=0; while [ $i -lt 20000 ]; do echo 'a line of thirty-two characters'; i=$((i+1)); done; echo end")
     assert outcome.ok
-    assert outcome.said.startswith("... ")
-    assert outcome.said.endswith(" / end")
-    assert 1500 < len(outcome.said) < 4000
+    assert outcome.message.startswith("... ")
+    assert outcome.message.endswith(" / end")
+    assert 1500 < len(outcome.message) < 4000
 
 
 def test_bytes_that_are_no_text_do_no_harm() -> None:
-    assert sh("printf '\\377\\376 \\000 x'").said == "\ufffd\ufffd   x"
+    assert sh("printf '\\377\\376 \\000 x'").message == "\ufffd\ufffd   x"
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_bytes_that_are_no_text_do_no_harm() -> None:
     ],
 )
 def test_what_cannot_be_started_is_told_plainly(program: str, said: str) -> None:
-    assert ran([program]) == Outcome(ok=False, said=said)
+    assert ran([program]) == Outcome(ok=False, message=said)
 
 
 def test_a_file_that_is_no_program_is_told_plainly(tmp_path: Path) -> None:
@@ -132,12 +132,12 @@ def test_a_file_that_is_no_program_is_told_plainly(tmp_path: Path) -> None:
     script.write_text("echo no first line with an interpreter\n")
     script.chmod(0o755)
     outcome = ran([str(script)])
-    assert outcome == Outcome(ok=False, said=f"{script} cannot be run: exec format error")
+    assert outcome == Outcome(ok=False, message=f"{script} cannot be run: exec format error")
 
 
 def test_a_directory_that_is_not_there_is_told_plainly() -> None:
     outcome = ran(["/bin/true"], directory="/nowhere")
-    assert outcome == Outcome(ok=False, said="the directory /nowhere cannot be used: no such file or directory")
+    assert outcome == Outcome(ok=False, message="the directory /nowhere cannot be used: no such file or directory")
 
 
 @pytest.mark.parametrize("asked", [True, False])
@@ -195,7 +195,7 @@ def test_what_a_stopped_program_started_has_its_time_to_end_too(tmp_path: Path) 
 
 def test_what_a_failed_program_left_behind_is_ended(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
-    assert sh('sleep 60 & echo $! > "$1"; exit 1', str(pid)) == Outcome(ok=False, said="exit code 1")
+    assert sh('sleep 60 & echo $! > "$1"; exit 1', str(pid)) == Outcome(ok=False, message="exit code 1")
     until(lambda: not alive(pid_in(pid)))
 
 
@@ -217,7 +217,7 @@ def test_where_there_are_no_groups_the_child_alone_is_ended() -> None:
     stubborn = process.Program(argv=["/bin/sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"])
     ended = process.execute(stubborn, seconds=0.2, stop=threading.Event(), grace=QUICK, family=process.Alone)
     assert ended.code == -9
-    assert ended.said.endswith("when its time was up, and killed 0.3 s later")
+    assert ended.message.endswith("when its time was up, and killed 0.3 s later")
 
 
 def test_one_that_cannot_be_killed_holds_nothing_up() -> None:
@@ -228,13 +228,13 @@ def test_one_that_cannot_be_killed_holds_nothing_up() -> None:
             super().__init__(child)
             started.append(child)
 
-        def ask_to_end(self) -> None: ...
+        def terminate(self) -> None: ...
         def kill(self) -> None: ...
 
     program = process.Program(argv=["/bin/sleep", "60"])
     ended = process.execute(program, seconds=0.1, stop=threading.Event(), grace=0.1, family=Undying)
     assert (ended.ok, ended.code) == (False, None)
-    assert ended.said.endswith("when its time was up, and killed 0.1 s later, and is still there")
+    assert ended.message.endswith("when its time was up, and killed 0.1 s later, and is still there")
     started[0].kill()
     started[0].wait(60)
 
@@ -259,14 +259,14 @@ def test_more_is_kept_for_those_who_ask() -> None:
     program = process.Program(argv=["/usr/bin/seq", "3000"], kept=100_000)
     ended = process.execute(program, seconds=10, stop=threading.Event())
     assert ended.printed == "".join(f"{number}\n" for number in range(1, 3001))
-    assert ended.said == " / ".join(str(number) for number in range(1, 3001))
+    assert ended.message == " / ".join(str(number) for number in range(1, 3001))
 
 
 def test_a_program_may_be_given_only_some_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("KEPT", "SECRET", "NOTIFY_SOCKET"):
         monkeypatch.setenv(name, "here")
     outcome = ran(["/usr/bin/env"], inherited=["KEPT", "NOTIFY_SOCKET", "UNSET"], environment={"OWN": "too"})
-    assert outcome == Outcome(ok=True, said="KEPT=here / OWN=too")
+    assert outcome == Outcome(ok=True, message="KEPT=here / OWN=too")
 
 
 # What is told before it begins, and ended by another
@@ -283,7 +283,7 @@ def test_a_program_does_nothing_before_its_number_is_kept(tmp_path: Path) -> Non
         kept.append(pid)
 
     program = process.Program(argv=["sh", "-c", f'cat > "{mark}"; echo $$'], stdin=b"its input")
-    ended = process.execute(program, seconds=60, stop=threading.Event(), born=born)
+    ended = process.execute(program, seconds=60, stop=threading.Event(), on_start=born)
     assert (ended.ok, ended.output) == (True, str(kept[0]))
     assert mark.read_text() == "its input"
 
@@ -297,7 +297,7 @@ def test_a_program_whose_number_cannot_be_kept_is_not_run(tmp_path: Path) -> Non
 
     program = process.Program(argv=["touch", str(tmp_path / "mark")], stdin=b"x")
     with pytest.raises(process.ProgramError, match=r"touch was not run: the journal cannot be written"):
-        process.execute(program, seconds=60, stop=threading.Event(), born=born)
+        process.execute(program, seconds=60, stop=threading.Event(), on_start=born)
     assert not alive(numbers[0])
     assert not list(tmp_path.iterdir())
 
@@ -314,7 +314,7 @@ def test_a_program_finds_everything_as_if_it_had_begun_at_once(locale: dict[str,
         kept=10_000,
     )
     plain, gated = (
-        process.execute(program, seconds=60, stop=threading.Event(), born=born) for born in (None, lambda _: None)
+        process.execute(program, seconds=60, stop=threading.Event(), on_start=born) for born in (None, lambda _: None)
     )
     assert plain.ok
     assert gated.printed == plain.printed
@@ -324,7 +324,7 @@ def test_a_program_that_cannot_be_run_is_told_apart(tmp_path: Path) -> None:
     def said(name: str) -> str:
         try:
             program = process.Program(argv=[name], directory=str(tmp_path))
-            return process.execute(program, seconds=60, stop=threading.Event(), born=lambda _: None).said
+            return process.execute(program, seconds=60, stop=threading.Event(), on_start=lambda _: None).message
         except process.ProgramError as error:
             return error.message
 
@@ -417,4 +417,4 @@ def test_what_is_too_long_is_cut_between_words(text: str, beginning: str, end: s
     ],
 )
 def test_a_fault_is_told_in_a_few_plain_words(error: Exception, said: str) -> None:
-    assert process.of_error(error) == said
+    assert process.reason(error) == said

@@ -6,20 +6,22 @@ import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import msgspec
 
 from forenotice import secretfiles
 from forenotice.agent.handlers import tables
-from forenotice.agent.handlers.tables import SOURCES, Handler
+from forenotice.agent.handlers.tables import require, require_absolute, require_known
 from forenotice.agent.rules.policy import EVENT_TYPES, Match, Phase, Policy
 from forenotice.core import errors
+from forenotice.settings import values
 from forenotice.settings.spans import Span
 
 STATE = "/var/lib/forenotice-agent"
 WHEN = ("prepared", "always", "never")
 READY_PATH = "/peers/ready"
-"""Where an agent is told that a peer is ready."""
+"""Where peers send their readiness."""
 
 
 class ConfigError(errors.RefusedError):
@@ -36,27 +38,23 @@ class AtOnce(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     shorter_than: Span | None = None
 
     def __post_init__(self) -> None:
-        tables.all_of("types", self.types, EVENT_TYPES)
-        tables.all_of("sources", self.sources, SOURCES)
-        if not (self.types or self.sources or self.shorter_than):
-            raise ValueError("say which events need no preparation: types, sources or shorter_than")
+        require_known("types", self.types, EVENT_TYPES)
+        require_known("sources", self.sources, tables.SOURCES)
+        any_given = self.types or self.sources or self.shorter_than
+        require(any_given, "say which events need no preparation: types, sources or shorter_than")
 
     @property
     def match(self) -> Match:
-        return Match(
-            types=frozenset(self.types),
-            sources=frozenset(self.sources),
-            shorter_than=None if self.shorter_than is None else self.shorter_than.total_seconds(),
-        )
+        return Match(types=frozenset(self.types), sources=frozenset(self.sources), shorter_than=self.shorter_than)
 
 
 class Approve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     when: str = "prepared"
-    """`prepared`; `always`: also what no handler prepares for; `never`."""
+    """`prepared`; `always`: also events that no handler prepares for; `never`."""
     at_once: tuple[AtOnce, ...] = ()
 
     def __post_init__(self) -> None:
-        tables.one_of("when", self.when, WHEN)
+        require_known("when", [self.when], WHEN)
 
 
 class Peers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -64,20 +62,20 @@ class Peers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     secret_file: str
     secret_files: dict[str, str] = {}
-    """By VM name: of a secret that is shared with that one only."""
+    """By VM name: of a secret that is shared with that VM only."""
     addresses: dict[str, str] = {}
     """By VM name, HOST:PORT."""
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 8256
     """Of those whose address is not given: their name is then a host name."""
     timeout: Span = Span(seconds=30)
-    """How long the next one in Resources waits for the one before it to approve."""
+    """How long the next VM in Resources waits for the one before it to approve."""
 
     def __post_init__(self) -> None:
-        tables.absolute("secret_file", self.secret_file, "/etc/forenotice/peers.secret")
+        require_absolute("secret_file", self.secret_file, "/etc/forenotice/peers.secret")
         for path in self.secret_files.values():
-            tables.absolute("secret_files", path, "/etc/forenotice/web-1.secret")
+            require_absolute("secret_files", path, "/etc/forenotice/web-1.secret")
         for address in self.addresses.values():
-            tables.peer(address)
+            peer_address(address)
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -85,12 +83,29 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     endpoint: str = ""
     state: str = STATE
     listen: str = ""
-    """HOST:PORT of /healthz, /readyz, /metrics and of what peers tell; without it, nothing listens."""
+    """HOST:PORT of /healthz, /readyz, /metrics and of peers' messages; without it, nothing listens."""
     act_for: tuple[str, ...] = ()
     """Other VMs whose events are handled here as if they were this one's."""
     approve: Approve = Approve()
     peers: Peers | None = None
-    handlers: tuple[Handler, ...] = msgspec.field(name="handler", default=())
+    handlers: tuple[tables.Handler, ...] = msgspec.field(name="handler", default=())
+
+    def __post_init__(self) -> None:
+        names = [handler.name for handler in self.handlers]
+        for name in names:
+            require(names.count(name) == 1, f"two handlers are called {name!r}")
+        require_absolute("state", self.state, STATE)
+        if self.endpoint:
+            _require_readable(
+                values.endpoint,
+                self.endpoint,
+                "endpoint: this is not a metadata endpoint: give one such as http://169.254.169.254",
+            )
+        if self.listen:
+            remedy = f"{self.listen!r} in listen is not HOST:PORT: give one such as 127.0.0.1:8256"
+            _require_readable(values.address, self.listen, remedy)
+        reachable = self.peers is None or self.listen
+        require(reachable, 'peers need an address to send to: give listen, such as "0.0.0.0:8256"')
 
     @property
     def policy(self) -> Policy:
@@ -108,22 +123,26 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             return ()
         matches = [rule.match for rule in self.approve.at_once]
         matches += [handler.rule.match for handler in self.handlers if Phase.PREPARE in handler.phases]
-        return tuple(
-            kind for kind in EVENT_TYPES if not any(kind in match.types or not match.types for match in matches)
-        )
+        return tuple(kind for kind in EVENT_TYPES if all(match.types and kind not in match.types for match in matches))
 
-    def __post_init__(self) -> None:
-        names = [handler.name for handler in self.handlers]
-        for name in names:
-            if names.count(name) > 1:
-                raise ValueError(f"two handlers are called {name!r}")
-        tables.absolute("state", self.state, STATE)
-        if self.endpoint:
-            tables.endpoint(self.endpoint)
-        if self.listen:
-            tables.listen(self.listen)
-        if self.peers is not None and not self.listen:
-            raise ValueError('peers need a place to tell things to: give listen, such as "0.0.0.0:8256"')
+
+def peer_address(address: str) -> tuple[str, int]:
+    """Host and port; the host may have an underscore in its name, as VMs may."""
+    try:
+        parts = urlsplit(f"//{address}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = port = None
+    if not host or not port or re.search(r"[@/?#\s]", address):
+        raise ValueError(f"{address!r} in addresses is not HOST:PORT: give one such as 10.0.0.5:8256")
+    return host, port
+
+
+def _require_readable(read: Callable[[str], object], text: str, remedy: str) -> None:
+    try:
+        read(text)
+    except ValueError:
+        raise ValueError(remedy) from None
 
 
 def load(path: Path) -> Config:
@@ -138,7 +157,7 @@ def load(path: Path) -> Config:
     try:
         return msgspec.convert(content, Config, dec_hook=tables.read)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{path}: {reworded(str(error), content)}") from None
+        raise ConfigError(f"{path}: {_reworded(str(error), content)}") from None
 
 
 Tables = Mapping[str, type[msgspec.Struct]]
@@ -170,7 +189,7 @@ _GENERAL: Sequence[tuple[str, Callable[[re.Match[str]], str]]] = (
 )
 
 
-def reworded(error: str, content: Mapping[str, object]) -> str:
+def _reworded(error: str, content: Mapping[str, object]) -> str:
     """`handler "drain": there is no key 'tiemout'; did you mean 'timeout'?`"""
     placed = _PLACED.fullmatch(error)
     said, path = (placed["said"], placed["path"]) if placed else (error, "")

@@ -1,7 +1,6 @@
-"""What the agent counts, in Prometheus's text format; no label ever holds an id."""
+"""The agent's metrics, in Prometheus's text format; no label ever holds an id."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,7 +13,7 @@ from forenotice.agent.rules.saga import State
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX = "forenotice_agent_"
 OTHER = "other"
-"""Instead of a type that nobody knows: the endpoint must not make up labels."""
+"""Instead of an unknown type: the endpoint must not create labels."""
 
 
 class Poll(StrEnum):
@@ -30,7 +29,7 @@ class Approval(StrEnum):
 
 
 class Exchange(StrEnum):
-    """What became of a message between peers."""
+    """The result of a message between peers: sent and received, each with or without success."""
 
     TOLD = "told"
     UNTOLD = "untold"
@@ -44,106 +43,95 @@ class Family:
     kind: str
     help: str
     labels: tuple[str, ...] = ()
+    known: tuple[str, ...] = ()
+    """Labels that are there from the start, so that the first count shows as an increase."""
 
     @property
     def samples(self) -> tuple[str, ...]:
         return (f"{self.name}_sum", f"{self.name}_count") if self.kind == "summary" else (self.name,)
 
 
+LIVE_STATES = tuple(state for state in State if state is not State.DONE)
 FAMILIES = (
-    Family("build_info", "gauge", "The version that runs.", ("version",)),
-    Family("polls_total", "counter", "Polls of the endpoint.", ("result",)),
+    Family("build_info", "gauge", "The version that runs.", ("version",), (__version__,)),
+    Family("polls_total", "counter", "Polls of the endpoint.", ("result",), tuple(Poll)),
     Family("seconds_since_good_poll", "gauge", "Since the endpoint last answered; before that, since the start."),
-    Family("events_total", "counter", "Events of this VM that appeared.", ("type",)),
-    Family("sagas", "gauge", "Events that are being handled.", ("state",)),
+    Family("events_total", "counter", "Events of this VM that appeared.", ("type",), (*EVENT_TYPES, OTHER)),
+    Family("sagas", "gauge", "Events that are being handled.", ("state",), LIVE_STATES),
     Family("steps_total", "counter", "Attempts of handlers that ended.", ("handler", "phase", "result")),
     Family("handler_seconds", "summary", "How long those attempts took.", ("handler", "phase")),
-    Family("approvals_total", "counter", "Approvals that were sent.", ("result",)),
+    Family("approvals_total", "counter", "Approvals that were sent.", ("result",), tuple(Approval)),
     Family("ready", "gauge", "Whether this VM should be given work: 0 from the start of preparing until recovered."),
     Family("freeze_measured_seconds", "gauge", "How long this VM really stood still in its last Freeze."),
     Family("freeze_expected_seconds", "gauge", "How long the endpoint had announced for that."),
     Family("resumed_total", "counter", "Starts of the agent that found an event half handled."),
     Family("journal_errors_total", "counter", "Times that the journal could not be written."),
-    Family("peer_messages_total", "counter", "Readiness told to peers and heard from them.", ("result",)),
+    Family(
+        "peer_messages_total",
+        "counter",
+        "Readiness sent to peers and received from them.",
+        ("result",),
+        tuple(Exchange),
+    ),
 )
 
 
 class Metrics:
-    """Told what happened, from any thread."""
+    """May be called from any thread."""
 
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._good_at = monotonic()
         self._values: dict[str, dict[tuple[str, ...], float]] = {
-            sample: {} for family in FAMILIES for sample in family.samples
+            sample: {(label,): 0.0 for label in family.known} for family in FAMILIES for sample in family.samples
         }
-        # What can be counted is there from the start, so that the first time shows as an increase.
-        for name, labels in {
-            "polls_total": tuple(Poll),
-            "events_total": (*EVENT_TYPES, OTHER),
-            "sagas": tuple(state for state in State if state is not State.DONE),
-            "approvals_total": tuple(Approval),
-            "peer_messages_total": tuple(Exchange),
-        }.items():
-            self._values[name] = {(label,): 0.0 for label in labels}
         for name in ("ready", "resumed_total", "journal_errors_total"):
             self._set(name, 0.0)
         self._set("build_info", 1.0, __version__)
 
     def polled(self, result: Poll) -> None:
-        with self._lock:
-            self._add("polls_total", 1, result)
-            if result is not Poll.ERROR:
-                self._good_at = self._monotonic()
+        self._add("polls_total", result)
+        if result is not Poll.ERROR:
+            self._good_at = self._monotonic()
 
     def saw(self, event_type: str) -> None:
-        with self._lock:
-            self._add("events_total", 1, event_type if event_type in EVENT_TYPES else OTHER)
+        self._add("events_total", event_type if event_type in EVENT_TYPES else OTHER)
 
     def handles(self, states: Mapping[State, int]) -> None:
         """How many sagas are in which state now."""
-        with self._lock:
-            for (state,) in self._values["sagas"]:
-                self._set("sagas", states.get(State(state), 0), state)
+        for state in LIVE_STATES:
+            self._set("sagas", states.get(state, 0), state)
 
     def stepped(self, handler: str, phase: Phase, *, ok: bool, seconds: float) -> None:
-        with self._lock:
-            self._add("steps_total", 1, handler, phase, "ok" if ok else "failed")
-            self._add("handler_seconds_sum", seconds, handler, phase)
-            self._add("handler_seconds_count", 1, handler, phase)
+        self._add("steps_total", handler, phase, "ok" if ok else "failed")
+        self._add("handler_seconds_sum", handler, phase, amount=seconds)
+        self._add("handler_seconds_count", handler, phase)
 
     def approved(self, result: Approval) -> None:
-        with self._lock:
-            self._add("approvals_total", 1, result)
+        self._add("approvals_total", result)
 
     def became(self, *, ready: bool) -> None:
-        with self._lock:
-            self._set("ready", float(ready))
+        self._set("ready", float(ready))
 
     def froze(self, measured: float, expected: float | None) -> None:
-        """0 measured: no pause was noticed. None expected: the endpoint did not say."""
+        """0 measured: no pause was noticed. None expected: the endpoint did not announce a duration."""
+        self._set("freeze_measured_seconds", measured)
         with self._lock:
-            self._set("freeze_measured_seconds", measured)
-            self._values["freeze_expected_seconds"].clear()
-            if expected is not None:
-                self._set("freeze_expected_seconds", expected)
+            self._values["freeze_expected_seconds"] = {} if expected is None else {(): expected}
 
     def resumed(self) -> None:
-        with self._lock:
-            self._add("resumed_total", 1)
+        self._add("resumed_total")
 
     def journal_failed(self) -> None:
-        with self._lock:
-            self._add("journal_errors_total", 1)
+        self._add("journal_errors_total")
 
     def exchanged(self, result: Exchange) -> None:
-        with self._lock:
-            self._add("peer_messages_total", 1, result)
+        self._add("peer_messages_total", result)
 
     def render(self) -> str:
+        self._set("seconds_since_good_poll", self._monotonic() - self._good_at)
         with self._lock:
-            self._set("seconds_since_good_poll", self._monotonic() - self._good_at)
             return "".join(f"{line}\n" for family in FAMILIES for line in self._lines(family))
 
     def routes(self) -> Routes:
@@ -152,12 +140,14 @@ class Metrics:
 
         return {("GET", "/metrics"): metrics}
 
-    def _add(self, sample: str, amount: float, *labels: str) -> None:
-        values = self._values[sample]
-        values[labels] = values.get(labels, 0.0) + amount
+    def _add(self, sample: str, *labels: str, amount: float = 1) -> None:
+        with self._lock:
+            values = self._values[sample]
+            values[labels] = values.get(labels, 0.0) + amount
 
     def _set(self, sample: str, value: float, *labels: str) -> None:
-        self._values[sample][labels] = value
+        with self._lock:
+            self._values[sample][labels] = value
 
     def _lines(self, family: Family) -> Iterator[str]:
         yield f"# HELP {PREFIX}{family.name} {family.help}"

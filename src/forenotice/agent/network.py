@@ -1,83 +1,86 @@
-"""What others see of the agent over HTTP, and what it tells its peers. An address that is taken is tried again."""
+"""Keeps the listener and the exchange with peers as the configuration asks; an address that is taken is retried."""
 
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from forenotice.agent import status
+from forenotice.agent import Runtime, status
 from forenotice.agent.config import READY_PATH, Config, ConfigError
 from forenotice.agent.config import Peers as PeersConfig
 from forenotice.agent.listener import Listener, Reply, Request
 from forenotice.agent.log import Log
 from forenotice.agent.metrics import Metrics
 from forenotice.agent.rules.policy import NOT_TOLD
-from forenotice.agent.status import Health
 from forenotice.settings import values
 
 if TYPE_CHECKING:
-    from forenotice.agent.peers import Order, Peers, Said
+    from forenotice.agent.peers import Announced, Order, Peers, Received
 
 PAUSE = 5.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sources:
-    """Where the front has its facts from, and where it brings what it hears."""
-
-    standing: Callable[[], Health]
-    heard: Callable[[str, str, datetime | None], None]
-    now: Callable[[], datetime]
 
 
 class Network:
     """Belongs to the loop's thread."""
 
-    def __init__(self, sources: Sources, log: Log, metrics: Metrics, *, pause: float = PAUSE) -> None:
-        self._sources = sources
+    def __init__(
+        self,
+        health: Callable[[], status.Health],
+        received: "Received",
+        now: Callable[[], datetime],
+        log: Log,
+        metrics: Metrics,
+        runtime: Runtime,
+        *,
+        pause: float = PAUSE,
+    ) -> None:
+        """`received` gets peers' readiness; `now` is the endpoint's time."""
+        self._health = health
+        self._received = received
+        self._now = now
         self._log = log
         self._metrics = metrics
+        self._runtime = runtime
         self._pause = pause
         self._listener: Listener | None = None
         self._listen = ""
         self._peers: Peers | None = None
         self._unjoined = NOT_TOLD
-        """Why this agent has not joined its peers."""
+        """Why there is no exchange with peers."""
         self._order: Order | None = None
-        self._said: Said = {}
+        self._announced: Announced = {}
         self._company: tuple[PeersConfig | None, tuple[str, ...]] = (None, ())
         self._again_at = 0.0
 
     def keep_up(self, config: Config, names: Sequence[str]) -> None:
-        """Be what the configuration asks for, as soon as that is possible."""
-        # Read again, the peers' secret may be another even where the configuration is the same.
-        regrouped = config.peers is not self._company[0] or tuple(names) != self._company[1]
+        """Follow the configuration, as soon as that is possible."""
+        company = (config.peers, tuple(names))
+        # By identity: when the file is read again, the peers' secret may have changed.
+        regrouped = company[0] is not self._company[0] or company[1] != self._company[1]
         if config.listen != self._listen:
             self._stop_listening()
         if regrouped:
             self._leave_peers()
         if config.listen != self._listen or regrouped:
-            self._listen, self._company, self._again_at = config.listen, (config.peers, tuple(names)), 0.0
-        if time.monotonic() < self._again_at:
+            self._listen, self._company, self._again_at = config.listen, company, 0.0
+        if self._runtime.monotonic() < self._again_at:
             return
         if config.peers is not None and names and self._peers is None:
             self._try(partial(self._join_peers, config.peers, names), of="peers")
         if config.listen and self._listener is None:
             self._try(partial(self._start_listening, config.listen), of="listen")
 
-    def tell(self, said: "Said") -> None:
-        """All that peers are to know now: what is no longer said here is not told any more."""
-        self._said = said
+    def announce(self, announced: "Announced") -> None:
+        """Everything that peers are to know now."""
+        self._announced = announced
         if self._peers is not None:
-            self._peers.tell(said)
+            self._peers.announce(announced)
 
     def untold(self, event_id: str) -> Mapping[str, str]:
-        """Which peers have not acknowledged what they are told of an event, and why."""
+        """Peers that have not acknowledged the readiness for an event, and why."""
         if self._peers is not None:
             return self._peers.untold(event_id)
-        resources, _ = self._said.get(event_id, ((), None))
+        resources, _ = self._announced.get(event_id, ((), None))
         return dict.fromkeys(resources, self._unjoined) if self._company[0] else {}
 
     def close(self) -> None:
@@ -88,19 +91,19 @@ class Network:
         try:
             act()
         except (OSError, ConfigError) as error:
-            self._again_at = time.monotonic() + self._pause
-            self._log.trouble("Others cannot be answered", action="listen.failed", reason=str(error), of=of)
+            self._again_at = self._runtime.monotonic() + self._pause
+            self._log.trouble("The agent cannot listen", action="listen.failed", reason=str(error), of=of)
         else:
-            self._log.over("Others can be answered at last", action="listen.failed", of=of)
+            self._log.over("The agent can listen at last", action="listen.failed", of=of)
 
     def _start_listening(self, listen: str) -> None:
         address = values.address(listen)
         routes = {
-            **status.routes(self._sources.standing),
+            **status.routes(self._health),
             **self._metrics.routes(),
-            ("POST", READY_PATH): self._told_by_a_peer,
+            ("POST", READY_PATH): self._receive,
         }
-        listener = Listener(address.host, address.port, routes, failed=self._page_failed)
+        listener = Listener(address.host, address.port, routes, self._runtime, failed=self._route_failed)
         listener.start()
         self._listener = listener
         host, port = listener.address
@@ -112,7 +115,7 @@ class Network:
         self._listener = None
 
     def _join_peers(self, config: PeersConfig, names: Sequence[str]) -> None:
-        # It loads OpenSSL, some megabytes that few need.
+        # Only here: it loads OpenSSL, some megabytes that few agents need.
         from forenotice.agent.peers import Order, Peers
 
         self._order = self._order or Order()
@@ -120,9 +123,10 @@ class Network:
             self._peers = Peers(
                 config,
                 names,
-                self._sources.heard,
-                now=self._sources.now,
+                self._received,
+                now=self._now,
                 log=self._log,
+                runtime=self._runtime,
                 listen=self._listen,
                 counted=self._metrics.exchanged,
                 order=self._order,
@@ -130,17 +134,17 @@ class Network:
         except ConfigError as error:
             self._unjoined = error.message
             raise
-        self._peers.tell(self._said)
+        self._peers.announce(self._announced)
 
     def _leave_peers(self) -> None:
         if self._peers is not None:
             self._peers.close()
         self._peers = None
 
-    def _told_by_a_peer(self, request: Request) -> Reply:
+    def _receive(self, request: Request) -> Reply:
         """In a thread of the listener."""
         peers = self._peers
-        return peers.hear(request) if peers is not None else Reply.text("This agent has no peers.", 404)
+        return peers.receive(request) if peers is not None else Reply.text("This agent has no peers.", 404)
 
-    def _page_failed(self, path: str, error: Exception) -> None:
-        self._log.error("A page could not be made", action="listen.broken", path=path, reason=repr(error))
+    def _route_failed(self, path: str, error: Exception) -> None:
+        self._log.error("A request failed", action="listen.broken", path=path, reason=repr(error))

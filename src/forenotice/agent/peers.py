@@ -1,19 +1,21 @@
-"""Readiness exchanged between the agents of VMs that one event names: signed, and told until it is acknowledged.
+"""Readiness exchanged between the agents of VMs that one event names: signed, and sent until it is acknowledged.
 
-Only for agents that have peers: what signs costs more memory than a lone agent needs.
+Imported only by agents that have peers: signing costs more memory than a lone agent needs.
 """
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import msgspec
 
 from forenotice import __version__
-from forenotice.agent import config
+from forenotice.agent import Runtime
+from forenotice.agent.config import READY_PATH
+from forenotice.agent.config import Peers as PeersConfig
 from forenotice.agent.listener import Reply, Request
 from forenotice.agent.log import Log
 from forenotice.agent.metrics import Exchange
@@ -23,8 +25,8 @@ from forenotice.client.events import same_name
 from forenotice.client.http import Connection, ProtocolError, Response
 from forenotice.core import backoff
 
-LARGEST_ANSWER = 4 * 1024
-MOST_HEARD = 10_000
+LARGEST_RESPONSE = 4 * 1024
+MOST_RECEIVED = 10_000
 """Events and names within the window."""
 ACKNOWLEDGED = Reply.json({"heard": True})
 
@@ -37,47 +39,47 @@ class Pace:
     """Between a failure and the next attempt; each time twice as long."""
     longest: float = 10.0
     again: float = 30.0
-    """Who has acknowledged is told again: it may have lost its state since."""
+    """Peers that have acknowledged get the message again: they may have lost their state since."""
     timeout: float = 5.0
-    at_a_time: int = 8
+    concurrent: int = 8
 
 
 USUAL = Pace()
 
 
 class Order:
-    """Of what is said and of what is heard."""
+    """Of the messages that are sent and received. It outlives a change of the configuration."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._said_at = datetime.min.replace(tzinfo=UTC)
-        self._heard: dict[tuple[str, str], datetime] = {}
+        self._sent_at = datetime.min.replace(tzinfo=UTC)
+        self._received: dict[tuple[str, str], datetime] = {}
 
     def stamp(self, now: datetime) -> datetime:
-        """Later than the one before, also when the clock was set back a little."""
+        """Later than the one before, even if the clock was set back a little."""
         with self._lock:
-            if now <= self._said_at < now + WINDOW / 2:
-                now = self._said_at + timedelta(microseconds=1)
-            self._said_at = now
+            if now <= self._sent_at < now + WINDOW / 2:
+                now = self._sent_at + timedelta(microseconds=1)
+            self._sent_at = now
             return now
 
-    def is_latest(self, event_id: str, name: str, said_at: datetime, now: datetime) -> bool:
-        """Whether nothing later was heard. What is older than the window need not be known: it is not heard at all."""
+    def is_latest(self, event_id: str, name: str, sent_at: datetime, now: datetime) -> bool:
+        """Whether nothing later was received. Messages older than the window are refused anyway."""
         with self._lock:
-            self._heard = {key: at for key, at in self._heard.items() if at >= now - WINDOW}
+            self._received = {key: at for key, at in self._received.items() if at >= now - WINDOW}
             key = (event_id, name.lower())
-            latest = self._heard.get(key, said_at)
-            if key in self._heard or len(self._heard) < MOST_HEARD:
-                self._heard[key] = max(latest, said_at)
-            return said_at >= latest
+            latest = self._received.get(key, sent_at)
+            if key in self._received or len(self._received) < MOST_RECEIVED:
+                self._received[key] = max(latest, sent_at)
+            return sent_at >= latest
 
 
 class Link:
-    """Sends messages to peers, and says what came of each."""
+    """Sends messages to peers."""
 
-    def __init__(self, config: config.Peers, me: str, listen: str, timeout: float) -> None:
+    def __init__(self, config: PeersConfig, me: str, listen: str, timeout: float) -> None:
         """ConfigError: a secret is not usable."""
-        self.seal = Signer.read(config)
+        self.signer = Signer.read(config)
         self.addresses = Addresses(config)
         self._source = self.addresses.source(me, listen)
         self._timeout = timeout
@@ -89,294 +91,288 @@ class Link:
         usable = not _is_loopback(self._source) or _is_loopback(host)
         return Connection(host, port, source=self._source if usable else "")
 
-    def say(self, message: Message, line: Connection) -> str:
+    def send(self, message: Message, connection: Connection) -> str:
         """Why the receiver has not acknowledged; empty when it has."""
         body = msgspec.json.encode(message)
-        mark = self.seal.sign(message, body)
+        signature = self.signer.sign(message, body)
         headers = {
-            HEADER: mark,
+            HEADER: signature,
             "Content-Type": "application/json",
             "User-Agent": f"forenotice/{__version__}",
             "Connection": "close",
         }
         try:
-            answer = line.request(
-                "POST", config.READY_PATH, headers, body, timeout=self._timeout, largest=LARGEST_ANSWER
+            response = connection.request(
+                "POST", READY_PATH, headers, body, timeout=self._timeout, largest=LARGEST_RESPONSE
             )
         except TimeoutError as error:
-            said = error.strerror or f"no answer within {self._timeout:g} s"
-            return f"slow: {said}" if line.reached else f"unreachable: {said}"
+            why = error.strerror or f"no answer within {self._timeout:g} s"
+            return f"slow: {why}" if connection.reached else f"unreachable: {why}"
         except (OSError, ProtocolError, ValueError) as error:
-            said = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            return f"no answer: {said}" if line.reached else f"unreachable: {said}"
-        return self._verdict(message, answer, mark)
-
-    def _verdict(self, message: Message, answer: Response, mark: str) -> str:
+            why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            return f"no answer: {why}" if connection.reached else f"unreachable: {why}"
         place = "{}:{}".format(*self.addresses.of(message.receiver))
-        if self.seal.reply_holds(answer, message, mark):
-            return "" if answer.status == ACKNOWLEDGED.status else f"refused: {_error(answer)}"
-        if answer.status == 401:
+        if self.signer.is_valid_reply(response, message, signature):
+            return "" if response.status == ACKNOWLEDGED.status else f"refused: {_error(response)}"
+        if response.status == 401:
             return f"wrong secret: {place} has another one than this VM, or another version of the agent"
-        if answer.status == ACKNOWLEDGED.status:
-            return f"wrong signature: whoever answers at {place} does not prove to be {message.receiver}"
-        return f"no peer: {place} answered {answer.status}; is that an agent with [peers]?"
+        if response.status == ACKNOWLEDGED.status:
+            return f"wrong signature: the response from {place} does not prove to be from {message.receiver}"
+        return f"no peer: {place} answered {response.status}; is that an agent with [peers]?"
 
 
 def _is_loopback(host: str) -> bool:
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
-def _error(answer: Response) -> str:
+def _error(response: Response) -> str:
     try:
-        return msgspec.json.decode(answer.body, type=dict[str, str])["error"]
+        return msgspec.json.decode(response.body, type=dict[str, str])["error"]
     except (msgspec.MsgspecError, KeyError):
-        return str(answer.status)
+        return str(response.status)
 
 
-def attempt(config: config.Peers, me: str, name: str, now: datetime, listen: str = "") -> str:
-    """Try whether a peer hears this VM; why not, or empty. Changes nothing there. ConfigError, as for `Link`."""
+def attempt(config: PeersConfig, me: str, name: str, now: datetime, listen: str = "") -> str:
+    """Why a peer does not accept a message of this VM, or empty. Changes nothing there. ConfigError, as for `Link`."""
     link = Link(config, me, listen, USUAL.timeout)
-    with contextlib.closing(link.connection(name)) as line:
-        return link.say(Message(sender=me, receiver=name, said_at=now, readiness=None), line)
+    with contextlib.closing(link.connection(name)) as connection:
+        return link.send(Message(sender=me, receiver=name, sent_at=now, readiness=None), connection)
 
 
 @dataclass(slots=True, eq=False)
-class _Errand:
-    """One peer, to be told of one event by one of the VMs that this agent acts for."""
+class _Delivery:
+    """To one peer, the readiness of one of the VMs that this agent acts for."""
 
     sender: str
     name: str
-    said: Readiness
+    readiness: Readiness
     due: float
     failures: int = 0
-    away: bool = False
+    under_way: bool = False
     why: str = NOT_TOLD
-    """Empty once it has acknowledged."""
+    """Empty once the peer has acknowledged."""
 
 
-Heard = Callable[[str, str, datetime | None], None]
-"""Told event id, the name as in Resources, and since when that VM is ready, None when it is not; from any thread, and
+Received = Callable[[str, str, datetime | None], None]
+"""Gets event id, the name as in Resources, and since when that VM is ready, None when it is not; from any thread, and
 more than once."""
-Said = Mapping[str, tuple[Sequence[str], datetime | None]]
+Announced = Mapping[str, tuple[Sequence[str], datetime | None]]
 """By event: its Resources, and since when ours among them are ready, None when they are not."""
 
 
 class Peers:
     def __init__(
         self,
-        config: config.Peers,
+        config: PeersConfig,
         names: Sequence[str],
-        heard: Heard,
+        received: Received,
         *,
         now: Callable[[], datetime],
         log: Log,
+        runtime: Runtime,
         listen: str = "",
         counted: Callable[[Exchange], None] = lambda _: None,
         order: Order | None = None,
         pace: Pace = USUAL,
     ) -> None:
-        """`names` are the VMs that this agent acts for, `order` is known from before. ConfigError: a secret is not
-        usable."""
+        """`names` are the VMs that this agent acts for. ConfigError: a secret is not usable."""
         self._link = Link(config, names[0], listen, pace.timeout)
         self._names = names
-        self._heard = heard
+        self._received = received
         self._now = now
         self._log = log
+        self._runtime = runtime
         self._counted = counted
         self._order = order or Order()
         self._pace = pace
-        self._hearing = threading.Lock()
+        self._receiving = threading.Lock()
         self._changed = threading.Condition()
-        self._errands: dict[str, dict[tuple[str, str], _Errand]] = {}
+        self._deliveries: dict[str, dict[tuple[str, str], _Delivery]] = {}
         """By event, then by sender and peer."""
         self._refusals: dict[str, str] = {}
-        """Why a peer was last not believed, by its lower-case name."""
-        self._postman: threading.Thread | None = None
-        self._away = 0
-        self._lines: set[Connection] = set()
+        """Why a peer's last message was refused, by its lower-case name."""
+        self._dispatching = False
+        self._under_way = 0
+        self._connections: set[Connection] = set()
         self._closed = False
 
-    def tell(self, said: Said) -> None:
-        """Tell all others that an event names, as long as it is said. Saying the same again changes nothing."""
+    def announce(self, announced: Announced) -> None:
+        """Send this to all others that the events name, until the next call; the same again changes nothing."""
         with self._changed:
             if self._closed:
                 return
-            known = self._errands
-            told = {event.upper(): self._errands_for(event.upper(), *what) for event, what in said.items()}
-            self._errands = {event: errands for event, errands in told.items() if errands}
-            if self._errands:
-                self._send_out()
-            if self._errands != known:
+            known = self._deliveries
+            wanted = {event.upper(): self._deliveries_of(event.upper(), *what) for event, what in announced.items()}
+            self._deliveries = {event: deliveries for event, deliveries in wanted.items() if deliveries}
+            if self._deliveries and not self._dispatching:
+                with contextlib.suppress(RuntimeError):  # No more threads: the next announcement tries again.
+                    self._runtime.start(self._dispatch, "peers")
+                    self._dispatching = True
+            if self._deliveries != known:
                 self._changed.notify_all()
 
-    def _errands_for(
+    def _deliveries_of(
         self, event_id: str, resources: Sequence[str], ready_at: datetime | None
-    ) -> dict[tuple[str, str], _Errand]:
+    ) -> dict[tuple[str, str], _Delivery]:
         mine = [name for name in resources if self._is_mine(name)]
-        said = Readiness(event_id=event_id, resources=tuple(resources), ready_at=ready_at)
-        known = self._errands.get(event_id, {})
-        errands = {}
+        readiness = Readiness(event_id=event_id, resources=tuple(resources), ready_at=ready_at)
+        known = self._deliveries.get(event_id, {})
+        deliveries = {}
         for key in ((sender, name) for sender in mine for name in resources if name not in mine):
             old = known.get(key)
-            if old is None or old.said != said:
-                old = _Errand(*key, said, time.monotonic(), why=(old.why if old else "") or NOT_TOLD)
-            errands[key] = old
-        return errands
+            if old is None or old.readiness != readiness:
+                why = (old.why if old else "") or NOT_TOLD
+                old = _Delivery(*key, readiness, self._runtime.monotonic(), why=why)
+            deliveries[key] = old
+        return deliveries
 
     def untold(self, event_id: str) -> Mapping[str, str]:
-        """Who has not acknowledged, or cannot tell this agent anything, and why."""
+        """Peers that have not acknowledged, or whose messages are refused, and why."""
         with self._changed:
-            errands = self._errands.get(event_id.upper(), {}).values()
-            found = {errand.name: errand.why for errand in errands if errand.why}
-            for name in {errand.name for errand in errands}:
+            deliveries = self._deliveries.get(event_id.upper(), {}).values()
+            found = {delivery.name: delivery.why for delivery in deliveries if delivery.why}
+            for name in {delivery.name for delivery in deliveries}:
                 refused = self._refusals.get(name.lower())
                 if refused and found.get(name, NOT_TOLD) == NOT_TOLD:
                     found[name] = f"refused here: {refused}"
             return found
 
     def close(self) -> None:
-        """Tell nobody anything more."""
         with self._changed:
             self._closed = True
-            self._errands.clear()
-            lines = list(self._lines)
+            self._deliveries.clear()
+            connections = list(self._connections)
             self._changed.notify_all()
-        for line in lines:
-            line.close()
+        for connection in connections:
+            connection.close()
 
-    def hear(self, request: Request) -> Reply:
-        """What a peer tells; in any thread."""
+    def receive(self, request: Request) -> Reply:
+        """A peer's message; in any thread."""
+        signer = self._link.signer
         try:
             message = msgspec.json.decode(request.body, type=Message)
-            holds = self._link.seal.holds(request, message)
+            valid = signer.is_valid(request, message)
         except (msgspec.DecodeError, ValueError):
-            holds = False
-        if not holds:
-            self._refused("its signature does not hold: another secret, or another version", request, of="")
-            return Reply.json({"error": "not for you"}, 401)
-        flaw = self._flaw(message, request.source)
-        if flaw:
+            valid = False
+        if not valid:
+            self._refused("its signature is not valid: another secret, or another version", request, of="")
+            return Reply.json({"error": "invalid signature"}, 401)
+        if flaw := self._flaw(message, request.source):
             self._refused(flaw, request, of=message.sender)
-            if len(self._refusals) < MOST_HEARD:
+            if len(self._refusals) < MOST_RECEIVED:
                 self._refusals[message.sender.lower()] = flaw
-            return self._link.seal.sign_reply(Reply.json({"error": flaw}, 403), message, request)
+            return signer.sign_reply(Reply.json({"error": flaw}, 403), message, request)
         if message.readiness is not None:
-            with self._hearing:
-                self._pass_on(message.sender, message.readiness, message.said_at)
+            with self._receiving:
+                self._pass_on(message.sender, message.readiness, message.sent_at)
         self._refusals.pop(message.sender.lower(), None)
         self._counted(Exchange.HEARD)
-        self._log.over("A peer is heard again", action="peer.refused", of=message.sender, peer=message.sender)
-        return self._link.seal.sign_reply(ACKNOWLEDGED, message, request)
+        self._log.over(
+            "Messages of a peer are accepted again", action="peer.refused", of=message.sender, peer=message.sender
+        )
+        return signer.sign_reply(ACKNOWLEDGED, message, request)
 
     def _refused(self, reason: str, request: Request, *, of: str) -> None:
         self._counted(Exchange.REFUSED)
-        named = {"peer": of} if of else {}
-        self._log.trouble(
-            "A message was refused", action="peer.refused", reason=reason, of=of, source=request.source, **named
-        )
+        fields = {"source": request.source, **({"peer": of} if of else {})}
+        self._log.trouble("A peer's message was refused", action="peer.refused", reason=reason, of=of, **fields)
 
     def _flaw(self, message: Message, source: str) -> str:
-        """Why a message is not believed although its sender has the secret."""
-        ahead = (message.said_at - self._now()).total_seconds()
-        if abs(ahead) > WINDOW.total_seconds():
-            return f"our clocks differ by {abs(ahead):.0f} s, and may by {WINDOW.total_seconds():.0f}"
+        """Why a message is refused although its signature is valid."""
+        ahead = abs((message.sent_at - self._now()).total_seconds())
+        if ahead > WINDOW.total_seconds():
+            return f"our clocks differ by {ahead:.0f} s, and may by {WINDOW.total_seconds():.0f}"
         if not self._is_mine(message.receiver):
             return f"this agent acts for {', '.join(self._names)}, and not for {message.receiver}"
         if self._is_mine(message.sender):
             return f"this agent itself acts for {message.sender}"
-        said = message.readiness
-        if said is not None and not {message.sender, message.receiver} <= set(said.resources):
-            return "an event is only about what its Resources name"
+        readiness = message.readiness
+        if readiness is not None and not {message.sender, message.receiver} <= set(readiness.resources):
+            return "the event's Resources do not name both VMs"
         return self._link.addresses.flaw(message.sender, source)
 
     def _is_mine(self, name: str) -> bool:
         return any(same_name(name, own) for own in self._names)
 
-    def _pass_on(self, name: str, said: Readiness, said_at: datetime) -> None:
-        event_id, now = said.event_id.upper(), self._now()
-        # Nobody is ready in the future; its clock only differs from ours.
-        ready_at = min(said.ready_at.astimezone(UTC), now) if said.ready_at else None
-        if self._order.is_latest(event_id, name, said_at, now):
-            self._heard(event_id, name, ready_at)
-            if ready_at is None:
-                self._remind(event_id, name)
-
-    def _remind(self, event_id: str, name: str) -> None:
-        """Who begins anew may have forgotten that we are ready. That we are not, it need not know: it would only remind
-        us of the same."""
-        with self._changed:
-            for (_, receiver), errand in self._errands.get(event_id, {}).items():
-                if receiver == name and errand.said.ready_at:
-                    errand.due = time.monotonic()
-                    self._changed.notify_all()
-
-    def _send_out(self) -> None:
-        if self._postman is None:
-            postman = threading.Thread(target=self._dispatch, name="peers", daemon=True)
-            with contextlib.suppress(RuntimeError):  # No more threads: the next announcement tries again.
-                postman.start()
-                self._postman = postman
+    def _pass_on(self, name: str, readiness: Readiness, sent_at: datetime) -> None:
+        event_id, now = readiness.event_id.upper(), self._now()
+        if not self._order.is_latest(event_id, name, sent_at, now):
+            return
+        # A moment in the future only shows that its clock differs from ours.
+        ready_at = min(readiness.ready_at.astimezone(UTC), now) if readiness.ready_at else None
+        self._received(event_id, name, ready_at)
+        if ready_at is None:
+            # A peer that begins anew may have forgotten that we are ready. That we are not, it need not know: it would
+            # only send us the same again.
+            with self._changed:
+                for (_, receiver), delivery in self._deliveries.get(event_id, {}).items():
+                    if receiver == name and delivery.readiness.ready_at:
+                        delivery.due = self._runtime.monotonic()
+                        self._changed.notify_all()
 
     def _dispatch(self) -> None:
-        """Send somebody for each errand that is due, a few at a time."""
+        """Start a thread for each delivery that is due, a few at a time."""
         while True:
             with self._changed:
-                errand = self._next()
-                while errand is None or errand.due > time.monotonic():
-                    if not self._errands:
-                        self._postman = None
+                delivery = self._next()
+                while delivery is None or delivery.due > self._runtime.monotonic():
+                    if not self._deliveries:
+                        self._dispatching = False
                         return
-                    self._changed.wait(None if errand is None else errand.due - time.monotonic())
-                    errand = self._next()
-                errand.away = True
-                self._away += 1
+                    self._changed.wait(None if delivery is None else delivery.due - self._runtime.monotonic())
+                    delivery = self._next()
+                delivery.under_way = True
+                self._under_way += 1
             try:
-                threading.Thread(target=self._run, args=(errand,), name="peers-errand", daemon=True).start()
+                self._runtime.start(partial(self._deliver, delivery), "peers-delivery")
             except RuntimeError as error:
-                self._settle(errand, str(error))
+                self._settle(delivery, str(error))
 
-    def _next(self) -> _Errand | None:
-        if self._away >= self._pace.at_a_time:
+    def _next(self) -> _Delivery | None:
+        if self._under_way >= self._pace.concurrent:
             return None
-        at_home = [errand for event in self._errands.values() for errand in event.values() if not errand.away]
-        return min(at_home, key=lambda errand: errand.due, default=None)
+        waiting = [each for event in self._deliveries.values() for each in event.values() if not each.under_way]
+        return min(waiting, key=lambda delivery: delivery.due, default=None)
 
-    def _run(self, errand: _Errand) -> None:
-        self._settle(errand, self._tell(errand))
+    def _is_wanted(self, delivery: _Delivery) -> bool:
+        known = self._deliveries.get(delivery.readiness.event_id, {})
+        return known.get((delivery.sender, delivery.name)) is delivery
 
-    def _tell(self, errand: _Errand) -> str:
-        """Why it has not acknowledged."""
-        line = self._link.connection(errand.name)
+    def _deliver(self, delivery: _Delivery) -> None:
+        self._settle(delivery, self._send(delivery))
+
+    def _send(self, delivery: _Delivery) -> str:
+        """Why it was not acknowledged."""
+        connection = self._link.connection(delivery.name)
         with self._changed:
             if self._closed:
                 return "this agent is stopping"
-            if self._errands.get(errand.said.event_id, {}).get((errand.sender, errand.name)) is not errand:
-                return "something else is to be said"
-            self._lines.add(line)
-            # While nobody can change what is to be said: so that what is said next is later.
-            said_at = self._order.stamp(self._now())
-        message = Message(sender=errand.sender, receiver=errand.name, said_at=said_at, readiness=errand.said)
+            if not self._is_wanted(delivery):
+                return "replaced by a newer message"
+            self._connections.add(connection)
+            # Under the lock, so that the next announcement is stamped later.
+            sent_at = self._order.stamp(self._now())
+        message = Message(sender=delivery.sender, receiver=delivery.name, sent_at=sent_at, readiness=delivery.readiness)
         try:
-            return self._link.say(message, line)
+            return self._link.send(message, connection)
         finally:
             with self._changed:
-                self._lines.discard(line)
-            line.close()
+                self._connections.discard(connection)
+            connection.close()
 
-    def _settle(self, errand: _Errand, why: str) -> None:
+    def _settle(self, delivery: _Delivery, why: str) -> None:
         self._counted(Exchange.UNTOLD if why else Exchange.TOLD)
         with self._changed:
-            errand.away = False
-            self._away -= 1
-            errand.why = why
-            errand.failures = errand.failures + 1 if why else 0
-            pause = backoff.pause(errand.failures, self._pace.first, self._pace.longest)
-            errand.due = time.monotonic() + (pause if why else self._pace.again)
-            wanted = self._errands.get(errand.said.event_id, {}).get((errand.sender, errand.name)) is errand
+            delivery.under_way = False
+            self._under_way -= 1
+            delivery.why = why
+            delivery.failures = delivery.failures + 1 if why else 0
+            pause = backoff.pause(delivery.failures, self._pace.first, self._pace.longest)
+            delivery.due = self._runtime.monotonic() + (pause if why else self._pace.again)
+            wanted = self._is_wanted(delivery)
             self._changed.notify_all()
+        name = delivery.name
         if not why:
-            self._log.over("A peer answers again", action="peer.untold", of=errand.name, peer=errand.name)
+            self._log.over("A peer answers again", action="peer.untold", of=name, peer=name)
         elif wanted:
-            self._log.trouble(
-                "A peer does not answer", action="peer.untold", reason=why, of=errand.name, peer=errand.name
-            )
+            self._log.trouble("A peer does not answer", action="peer.untold", reason=why, of=name, peer=name)

@@ -1,7 +1,6 @@
 """The sagas in memory and in the journal, and what happens when the disk fails."""
 
 import contextlib
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -10,24 +9,25 @@ from pathlib import Path
 
 import msgspec
 
+from forenotice.agent import Runtime
 from forenotice.agent import journal as journals
-from forenotice.agent.journal import HEARD, KEPT, Copy, Journal, JournalError
+from forenotice.agent.journal import KEPT, MOST_PEERS, Copy, Journal, JournalError
 from forenotice.agent.log import Log
 from forenotice.agent.metrics import Metrics
 from forenotice.agent.rules import transitions
 from forenotice.agent.rules.saga import Saga
 from forenotice.core import errors
 
-DONE_SHOWN = 10
-STRANGE = 600.0
-"""Seconds for which it is remembered what peers tell of an event that this VM does not know."""
+RECENT = 10
+UNSEEN_SECONDS = 600.0
+"""For which peers' readiness for an event that this VM has not seen is kept."""
 
 
 class Sagas:
     """Belongs to the loop's thread.
 
-    What goes forward, preparing and approving, is done only when it has been written down. What goes back is done in
-    any case, and written when the disk allows it again.
+    What goes forward, preparing and approving, is done only when it has been written. What goes back is done in any
+    case, and written when the disk allows it again.
     """
 
     def __init__(
@@ -35,35 +35,37 @@ class Sagas:
         directory: Path,
         log: Log,
         metrics: Metrics,
+        runtime: Runtime,
         lock: Callable[[], None] = lambda: None,
         *,
         observe: bool = False,
         boot: str = "",
     ) -> None:
-        """`lock` makes sure that the directory is ours; JournalError when that is not possible just now.
+        """`lock` makes sure that the directory is ours; JournalError when that is not possible now.
 
-        With `observe` the journal is read, and what happens is kept in memory only.
+        With `observe` the journal is read, and changes are kept in memory only.
         """
-        self._observe = observe
-        self._found: list[Saga] = []
-        """Those that an earlier run has left."""
         self._directory = directory
-        self._boot = boot
-        self._lock = lock
         self._log = log
         self._metrics = metrics
+        self._monotonic = runtime.monotonic
+        self._lock = lock
+        self._observe = observe
+        self._boot = boot
         self._journal: Journal | None = None
         self._removed: list[Journal] = []
-        """Not closed: SQLite would remove the log of the one that has taken its place."""
+        """Not closed: SQLite would remove the log of the file that has taken its place."""
         self._known = False
-        """Whether what an earlier run has left was read."""
+        """Whether the journal of an earlier run was read."""
+        self._found: list[Saga] = []
+        """The live sagas of that run."""
         self._is_new = False
         self._failing = False
         self._unwritten: set[str] = set()
         self.sagas: dict[str, Saga] = {}
         self.peers: dict[str, dict[str, datetime]] = {}
-        self._heard_at: dict[str, float] = {}
-        """When peers last told of an event."""
+        self._received_at: dict[str, float] = {}
+        """When peers last sent a message about an event."""
         self.configs: dict[str, dict[str, str]] = {}
         """Of the handlers that prepared, by saga and handler."""
 
@@ -73,12 +75,12 @@ class Sagas:
 
     @property
     def writable(self) -> bool:
-        """As far as is known: whether what was last to be written was."""
+        """Whether the last write succeeded."""
         return self.open and not self._failing
 
     @property
     def unread(self) -> bool:
-        """There is a journal, or may be one, and what it says is not known."""
+        """There is a journal, or may be one, that was not read yet."""
         return not self._known and journals.may_exist(self._directory)
 
     @property
@@ -92,13 +94,10 @@ class Sagas:
 
     @property
     def recent(self) -> list[Saga]:
-        return [saga for saga in self.sagas.values() if not saga.live][-DONE_SHOWN:]
+        return [saga for saga in self.sagas.values() if not saga.live][-RECENT:]
 
     def try_to_open(self) -> None:
-        """Read what an earlier run has left; nothing happens while that cannot be read.
-
-        Where it can be read and not written, what goes back is done.
-        """
+        """Nothing happens while the journal cannot be read; while it cannot be written, only what goes back is done."""
         known = self._known
         try:
             self._journal = self._opened()
@@ -107,7 +106,12 @@ class Sagas:
             self._failed(error)
         except JournalError as error:
             self._failed(error)
-            self._look()
+            if not known:
+                with (
+                    contextlib.suppress(JournalError, errors.RefusedError),
+                    contextlib.closing(Journal(self._directory, writable=False)) as read,
+                ):
+                    self._load(read)
         else:
             self._worked()
         if self._known and not known:
@@ -115,37 +119,26 @@ class Sagas:
                 self._metrics.resumed()
                 self._log.info("An event is resumed", action="saga.resumed", event_id=saga.id, state=saga.state)
 
-    def _look(self) -> None:
-        if not self._known:
-            with (
-                contextlib.suppress(JournalError, errors.RefusedError),
-                contextlib.closing(Journal(self._directory, writable=False)) as read,
-            ):
-                self._take_in(read)
-
     def _opened(self) -> Journal:
         self._lock()
         journal = (Copy if self._observe else Journal)(self._directory)
         if journal.put_aside is not None:
-            self._log.error(
-                "The journal could not be read and is put aside"
-                if not journal.dropped
-                else "Some of the journal could not be read; a copy is put aside",
-                action="journal.put_aside",
-                kept=str(journal.put_aside),
-                lost_events=journal.dropped or None,
-            )
+            message = "The journal could not be read; the file is kept"
+            if journal.dropped:
+                message = "Some of the journal could not be read; a copy is kept"
+            fields = {"kept": str(journal.put_aside), "lost_events": journal.dropped or None}
+            self._log.error(message, action="journal.put_aside", **fields)
         try:
-            self._take_in(journal)
+            self._load(journal)
         except JournalError:
             journal.close()
             raise
         return journal
 
-    def _take_in(self, journal: Journal) -> None:
-        """What is known already counts for more than what was written, and is written anew."""
+    def _load(self, journal: Journal) -> None:
+        """What is in memory counts for more than what was written, and is written anew."""
         is_new = journal.is_new()
-        # Who only observes ends no program of an earlier agent.
+        # An agent that only observes ends no program of an earlier agent.
         boot = None if self._observe else self._boot
         written = {saga.id: transitions.resumed(saga, boot) for saga in journal.sagas()}
         configs = {name: dict(journal.configs(name)) for name, saga in written.items() if saga.live}
@@ -185,7 +178,7 @@ class Sagas:
     def keep(self, saga: Saga, configs: Mapping[str, str], *, forward: bool) -> bool:
         """Whether what comes next may be done."""
         if forward:
-            self._mind_the_file()
+            self._check_file()
             if not self.open:
                 return False
         known = self.sagas[saga.id]
@@ -200,57 +193,52 @@ class Sagas:
         self.sagas[saga.id] = saga
         self.configs.setdefault(saga.id, {}).update(configs)
         if not saga.live:
-            self._forget(saga)
+            self.configs.pop(saga.id)
+            self.peers.pop(saga.id, None)
+            for done in [known for known in self.sagas.values() if not known.live][:-KEPT]:
+                del self.sagas[done.id]
         return True
 
-    def _forget(self, saga: Saga) -> None:
-        self.configs.pop(saga.id)
-        self.peers.pop(saga.id, None)
-        over = [known for known in self.sagas.values() if not known.live]
-        for known in over[:-KEPT]:
-            del self.sagas[known.id]
-
-    def heard(self, event: str, name: str, ready_at: datetime | None) -> None:
+    def peer_ready(self, event: str, name: str, ready_at: datetime | None) -> None:
         """None: it is not ready, or no longer."""
         names = self.peers.setdefault(event, {})
-        self._heard_at[event] = time.monotonic()
+        self._received_at[event] = self._monotonic()
         if ready_at is None:
             names.pop(name, None)
-        elif names.get(name) == ready_at or len(names) >= HEARD:
+        elif names.get(name) == ready_at or len(names) >= MOST_PEERS:
             return
         else:
             names[name] = ready_at
-        self._try(lambda journal: journal.heard(event, name, ready_at))
+        self._try(lambda journal: journal.peer_ready(event, name, ready_at))
 
-    def forget_strangers(self) -> None:
-        """Events of which only peers tell: they may be about to be seen here, but are not waited for without end."""
-        now, live = time.monotonic(), {saga.id for saga in self.live}
-        heard_at = {event: self._heard_at.get(event, now) for event in self.peers}
-        strangers = sorted(heard_at.keys() - live, key=heard_at.__getitem__, reverse=True)
-        for number, event in enumerate(strangers):
-            if not self.peers[event] or number >= KEPT or now - heard_at[event] >= STRANGE:
-                del self.peers[event], heard_at[event]
+    def forget_unseen(self) -> None:
+        """Events that only peers know: they may be about to be seen here, but are not kept for ever."""
+        now, live = self._monotonic(), {saga.id for saga in self.live}
+        received_at = {event: self._received_at.get(event, now) for event in self.peers}
+        unseen = sorted(received_at.keys() - live, key=received_at.__getitem__, reverse=True)
+        for number, event in enumerate(unseen):
+            if not self.peers[event] or number >= KEPT or now - received_at[event] >= UNSEEN_SECONDS:
+                del self.peers[event], received_at[event]
                 self._try(partial(Journal.forget_peers, event=event))
-        self._heard_at = heard_at
+        self._received_at = received_at
 
-    def write_what_is_left(self) -> None:
-        """Of what went on while the disk could not be written."""
-        self._mind_the_file()
+    def write_unwritten(self) -> None:
+        """Changes that were made while the disk could not be written."""
+        self._check_file()
         for saga in [saga for saga in self.sagas.values() if saga.id in self._unwritten]:
-            configs = self.configs.get(saga.id, {})
-            if not self._try(partial(Journal.write, saga=saga, configs=configs)):
+            if not self._try(partial(Journal.write, saga=saga, configs=self.configs.get(saga.id, {}))):
                 return
             self._unwritten.discard(saga.id)
 
-    def _mind_the_file(self) -> None:
-        """Whoever removes the state directory takes nothing away: what is known goes into a new journal."""
+    def _check_file(self) -> None:
+        """If the state directory was removed, everything in memory goes into a new journal."""
         if self._journal is None or self._journal.is_there():
             return
         self._log.error("The journal was removed and is made anew", action="journal.removed")
         self._removed.append(self._journal)
         self._journal = None
         self.try_to_open()
-        self.write_what_is_left()
+        self.write_unwritten()
 
     def close(self) -> None:
         if self._journal:
@@ -278,5 +266,5 @@ class Sagas:
 
 
 def _lasting(saga: Saga) -> Saga:
-    """What must survive: not the sentence that says what it waits for, nor how far our clock is off."""
+    """What must survive: neither the sentence that says what it waits for nor the clock's difference."""
     return replace(saga, why="", event=msgspec.structs.replace(saga.event, ahead=0.0))

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from forenotice import secretfiles, settings
-from forenotice.agent import daemon, status, workers
+from forenotice.agent import daemon, status, system_runtime, workers
 from forenotice.agent import peers as peering
 from forenotice.agent.config import Config, ConfigError
 from forenotice.agent.config import Peers as PeersConfig
@@ -74,7 +74,7 @@ def check(agent: Agent, peers: bool) -> int:
             problems += [error.message] if error.message not in problems else []
     ok = not problems and all(outcome.ok for _, outcome in found) and all(peer.ok for peer in checked)
     if agent.out.json:
-        rows = [{"handler": handler.name, "ok": outcome.ok, "said": outcome.said} for handler, outcome in found]
+        rows = [{"handler": handler.name, "ok": outcome.ok, "message": outcome.message} for handler, outcome in found]
         agent.out.data(
             {
                 "ok": ok,
@@ -101,7 +101,7 @@ def check(agent: Agent, peers: bool) -> int:
                 handler.types or "all",
                 _begins(handler),
                 "ok" if outcome.ok else "problem",
-                outcome.said,
+                outcome.message,
             )
             for handler, outcome in found
         ),
@@ -148,9 +148,9 @@ def _check_peer(config: PeersConfig, listen: str, me: str, now: datetime, name: 
 
 def _rehearsed(handler: Any) -> Outcome:
     try:
-        return workers.make(handler).rehearse()
+        return workers.make(handler, system_runtime()).rehearse()
     except Exception as error:
-        return Outcome(ok=False, said=f"{type(error).__name__}: {error}")
+        return Outcome(ok=False, message=f"{type(error).__name__}: {error}")
 
 
 def _problems(config: Config) -> Iterator[str]:
@@ -279,7 +279,9 @@ def _show_saga(saga: SagaStatus, out: Output) -> None:
     )
     for step in saga.steps:
         attempt = f", attempt {step.attempt}" if step.attempt > 1 else ""
-        out.line(f"  {step.phase} {step.handler}: {step.progress}{attempt}{f': {step.said}' if step.said else ''}")
+        out.line(
+            f"  {step.phase} {step.handler}: {step.progress}{attempt}{f': {step.message}' if step.message else ''}"
+        )
     for peer in saga.peers:
         ready = f"ready since {out.moment(peer.ready_at)}" if peer.ready_at else "not ready yet"
         out.line(

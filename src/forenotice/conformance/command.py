@@ -59,7 +59,7 @@ class Child:
             self._process.wait(seconds)
 
     def end(self, grace: float = GRACE) -> None:
-        self._group.ask_to_end()
+        self._group.terminate()
         self.wait(grace)
         if self._group.alive:
             self._group.kill()

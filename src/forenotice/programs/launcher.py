@@ -1,4 +1,4 @@
-"""Waits until it is told to go on, then becomes the program: meanwhile whoever started it writes its number down.
+"""Waits until its parent has recorded its process id, then becomes the program.
 
 Runs by itself, without the package: `python -I -S launcher.py DESCRIPTOR LC_CTYPE PROGRAM ARGUMENT...`.
 """
@@ -9,7 +9,7 @@ import sys
 
 
 def main(descriptor: str, locale: str, *argv: str) -> None:
-    """`locale` is what LC_CTYPE was: an interpreter changes that variable when it starts."""
+    """`locale` is the program's LC_CTYPE: an interpreter changes that variable when it starts."""
     told = os.read(int(descriptor), 1)
     os.close(int(descriptor))
     if not told:
@@ -18,7 +18,7 @@ def main(descriptor: str, locale: str, *argv: str) -> None:
     if not locale:
         del os.environ["LC_CTYPE"]
     for name in ("SIGPIPE", "SIGXFSZ"):
-        # Ignored by an interpreter; a program that is not one would not expect that.
+        # An interpreter ignores them; other programs do not expect that.
         signal.signal(getattr(signal, name), signal.SIG_DFL)
     try:
         os.execvp(argv[0], argv)  # noqa: S606 (what an administrator configured)

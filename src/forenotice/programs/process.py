@@ -1,4 +1,4 @@
-"""Child processes with a time limit: run in a group of their own, heard to the end, stopped and killed when due."""
+"""Child processes with a time limit: each in a process group of its own, stopped and killed together with it."""
 
 import contextlib
 import errno
@@ -12,26 +12,25 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 from forenotice.core import backoff, errors
 
 KEPT = 2048
 """Bytes of output that are kept: the last ones."""
+LONGEST_REASON = 100
 NOT_INHERITED = frozenset({"NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC"})
-"""A child that spoke to the service manager would speak for its parent."""
+"""With these a child would talk to the service manager in its parent's name."""
 INHERITED = ("PATH", "HOME", "LANG")
-"""All that a service's commands get of its environment: the rest may be secret."""
+"""The only variables that a service's commands inherit: others may be secret."""
 GRACE = 5.0
-"""Seconds between asking a child to end and killing it."""
-_FIRST_LOOK = 0.001
-_LONGEST_LOOK = 0.05
-_LONGEST_LOOK_AT_ALL = 0.1
-"""Seconds between two looks at a child, and at all that it started, which may mean at every process there is."""
-_LAST_WORDS = 0.5
-"""Seconds for output that is still in the pipe when a child has ended."""
-_REAPED = 1.0
-"""Seconds that a killed child may take to be gone."""
+"""Seconds between SIGTERM and SIGKILL."""
+_FIRST_POLL, _LONGEST_POLL, _LONGEST_GROUP_POLL = 0.001, 0.05, 0.1
+"""Seconds between two polls of a child; a poll of its group may read all of /proc."""
+_OUTPUT_SECONDS = 0.5
+"""For output that is still in the pipe when a child has ended."""
+_REAP_SECONDS = 1.0
+"""For a killed child to disappear."""
 _LAUNCHER = (sys.executable, "-I", "-S", str(Path(__file__).with_name("launcher.py")))
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
@@ -42,40 +41,11 @@ class ProgramError(errors.RefusedError):
     code = "program"
 
 
-class Family(Protocol):
-    """A child and, where the system knows such a thing, all that it started."""
-
-    @property
-    def alive(self) -> bool: ...
-    def ask_to_end(self) -> None: ...
-    def kill(self) -> None: ...
-
-
-Families = Callable[[subprocess.Popen[bytes]], Family]
-
-
-class Alone:
-    """Where there are no process groups: the child, without what it started."""
-
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
-
-    @property
-    def alive(self) -> bool:
-        return self._process.poll() is None
-
-    def ask_to_end(self) -> None:
-        self._process.terminate()
-
-    def kill(self) -> None:
-        self._process.kill()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
     argv: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Beside what is inherited."""
+    """In addition to what is inherited."""
     inherited: Collection[str] | None = None
     """Names of variables; None: all."""
     directory: str = "/"
@@ -88,7 +58,7 @@ class Ended:
     code: int | None
     """Negative: the signal that ended it. None: it could not be killed."""
     printed: str
-    """The last of it, as it came."""
+    """The end of its output, unchanged."""
     stopped: str = ""
     """Why and when it was stopped."""
 
@@ -97,8 +67,8 @@ class Ended:
         return self.code == 0 and not self.stopped
 
     @property
-    def said(self) -> str:
-        """How it ended, and its last words."""
+    def message(self) -> str:
+        """The output; after a failure, how it ended and the output."""
         if self.ok:
             return self.output
         return f"{self.how}: {self.output}" if self.output else self.how
@@ -107,20 +77,72 @@ class Ended:
     def how(self) -> str:
         if self.stopped:
             return self.stopped
-        if self.code is not None and self.code < 0:
-            return f"ended by signal {-self.code}"
-        return f"exit code {self.code}"
+        return f"ended by signal {-self.code}" if self.code is not None and self.code < 0 else f"exit code {self.code}"
 
     @property
     def output(self) -> str:
-        """What it printed, in one line and fit for a log."""
+        """In one line, without control characters."""
         return " / ".join(self.lines)
 
     @property
     def lines(self) -> list[str]:
-        """Those that say something."""
+        """All but empty ones."""
         lines = (plain(line).strip() for line in _COLOURS.sub("", self.printed).splitlines())
         return [line for line in lines if line]
+
+
+class Group:
+    """The process group of a session leader. Its number is not reused while any member lives."""
+
+    def __init__(self, leader: subprocess.Popen[bytes] | int) -> None:
+        """A child of ours, or else the leader's number."""
+        self._child = None if isinstance(leader, int) else leader
+        self._number = leader if isinstance(leader, int) else leader.pid
+
+    @property
+    def alive(self) -> bool:
+        running = self._child is not None and self._child.poll() is None
+        return running or (self._signal(0) and self._has_living())
+
+    def terminate(self) -> None:
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: int) -> bool:
+        try:
+            os.killpg(self._number, number)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            pass  # They exist but run as another user, as with sudo.
+        return True
+
+    def _has_living(self) -> bool:
+        """Zombies are signalled without error until they are reaped, which takes long in many containers."""
+        members = list(_members(self._number))
+        return not members or any(member.state not in "ZX" for member in members)
+
+
+class Alone:
+    """On a system without process groups: the child, without the processes that it started."""
+
+    def __init__(self, child: subprocess.Popen[bytes]) -> None:
+        self._child = child
+
+    @property
+    def alive(self) -> bool:
+        return self._child.poll() is None
+
+    def terminate(self) -> None:
+        self._child.terminate()
+
+    def kill(self) -> None:
+        self._child.kill()
+
+
+Family = Group | Alone
 
 
 def execute(
@@ -130,50 +152,93 @@ def execute(
     stop: threading.Event,
     asked_by: str = "the agent",
     grace: float = GRACE,
-    family: Families | None = None,
-    born: Callable[[int], None] | None = None,
+    family: Callable[[subprocess.Popen[bytes]], Family] = Group if os.name == "posix" else Alone,
+    on_start: Callable[[int], None] | None = None,
 ) -> Ended:
-    """Run it to its end, or until the time is up or `stop` is set: then ask it to end, and kill it after `grace`.
+    """Run it to its end, or until the time is up or `stop` is set: then SIGTERM, and SIGKILL after `grace`.
 
-    What it leaves running in the background is left alone if it succeeded, and ended with it if not.
-    `born` is told the number of its process group before the program does anything; if it raises OSError, nothing runs.
+    Processes that it leaves in the background continue if it succeeded, and are ended with it if not.
+    `on_start` gets the number of the process group before the program begins; if it raises OSError, nothing runs.
     """
     begun = time.monotonic()
-    process = _start(program) if born is None or os.name != "posix" else _start_held(program, born)
-    heard = _Tail(program.kept)
-    listener = _aside(heard.follow, process.stdout)
+    child = _start(program) if on_start is None or os.name != "posix" else _start_held(program, on_start)
+    tail = _Tail(program.kept)
+    reader = _in_thread(tail.follow, child.stdout)
     if program.stdin:
-        _aside(_feed, process.stdin, program.stdin)
+        _in_thread(_feed, child.stdin, program.stdin)
     stopped = ""
-    if not _ended(process, begun + seconds, stop):
+    if not _ended(child, begun + seconds, stop):
         why = f"as {asked_by} asked" if stop.is_set() else "when its time was up"
         stopped = f"stopped after {time.monotonic() - begun:.0f} s, {why}"
-    if stopped or process.returncode:
-        killed = _end((family or _families())(process), grace)
+    if stopped or child.returncode:
+        killed = _end(family(child), grace)
         if stopped and killed:
             stopped += f", and killed {grace:g} s later"
-    # Killed, and yet it may be there: a process that waits for a dead disk, or one that became another user.
+    # A killed process may still exist: in uninterruptible sleep, or as another user's.
     with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(_REAPED)
-    if process.returncode is None:
+        child.wait(_REAP_SECONDS)
+    if child.returncode is None:
         stopped += ", and is still there"
-    listener.join(_LAST_WORDS)
-    return Ended(code=process.returncode, printed=heard.text, stopped=stopped)
+    reader.join(_OUTPUT_SECONDS)
+    return Ended(code=child.returncode, printed=tail.text, stopped=stopped)
 
 
 def locate(program: Program) -> str:
-    """Where it is, without running it. ProgramError: it could not be run."""
+    """Its path, without running it. ProgramError: it could not be run."""
     name, directory = program.argv[0], program.directory
     if not os.path.isdir(directory):
         raise ProgramError(f"there is no directory {plain(directory)}")
     places = [""] if os.path.dirname(name) else os.get_exec_path(_environment(program))
-    there = [path for place in places if os.path.isfile(path := os.path.join(directory, place, name))]
-    if not there:
+    found = [path for place in places if os.path.isfile(path := os.path.join(directory, place, name))]
+    if not found:
         raise ProgramError(f"there is no program {plain(name)}")
-    for path in there:
+    for path in found:
         if os.access(path, os.X_OK):
             return path
-    raise ProgramError(f"{plain(there[0])} is not executable: chmod +x it")
+    raise ProgramError(f"{plain(found[0])} is not executable: chmod +x it")
+
+
+def end_group(number: int, leader_started: int, variables: Mapping[str, str], *, grace: float = GRACE) -> bool:
+    """End a group that an earlier process of ours started; whether nothing of it is left.
+
+    `leader_started` is `started` of its leader; `variables` are some that only its environment has.
+    """
+    if not _is_same(number, leader_started, variables):
+        return True
+    group = Group(number)
+    _end(group, grace)
+    # Killed processes disappear in a moment, unless they are in uninterruptible sleep.
+    return not _end(group, _REAP_SECONDS)
+
+
+def started(pid: int) -> int | None:
+    """When a process started, in ticks since the boot; together with its pid that is unique. None: unknown."""
+    found = _member(pid)
+    return found.started if found else None
+
+
+def plain(text: str) -> str:
+    """Without control characters: fit for a variable, a log line and a terminal."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def first_words(text: str, most: int) -> str:
+    if len(text) <= most:
+        return text
+    cut = text[: most - 2]
+    whole = cut.rpartition(" ")[0]
+    return f"{whole if len(whole) > most // 2 else cut} …"
+
+
+def last_words(text: str, most: int) -> str:
+    """There a program tells why it failed."""
+    return first_words(text[::-1], most)[::-1]
+
+
+def reason(error: Exception) -> str:
+    """An error of the system, short and in lower case."""
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return plain(text)[:LONGEST_REASON].lower()
 
 
 def _environment(program: Program) -> dict[str, str]:
@@ -182,42 +247,22 @@ def _environment(program: Program) -> dict[str, str]:
     return {**inherited, **program.environment}
 
 
-def _families() -> Families:
-    if os.name != "posix":
-        return Alone
-
-    return Group
-
-
-def end_group(number: int, started: int, variables: Mapping[str, str], *, grace: float = GRACE) -> bool:
-    """End a group that a process before this one has started, if it is still that one; whether nothing of it is left.
-
-    `started` is what `group.started` said of its leader, `variables` are some that only its environment has.
-    """
-
-    if not is_same(number, started, variables):
-        return True
-    family = Group(number)
-    _end(family, grace)
-    # Those that were killed are gone in a moment, unless they wait for a dead disk.
-    return not _end(family, _REAPED)
-
-
-def _start_held(program: Program, born: Callable[[int], None]) -> subprocess.Popen[bytes]:
+def _start_held(program: Program, on_start: Callable[[int], None]) -> subprocess.Popen[bytes]:
+    """Start the launcher, which becomes the program once `on_start` has returned."""
     locate(program)
     wait, go = os.pipe()
     try:
         locale = _environment(program).get("LC_CTYPE", "")
-        process = _start(program, (*_LAUNCHER, str(wait), locale, *program.argv), (wait,))
+        child = _start(program, (*_LAUNCHER, str(wait), locale, *program.argv), (wait,))
         try:
-            born(process.pid)
+            on_start(child.pid)
         except OSError as error:
             os.close(go)
             go = -1
-            process.communicate()
-            raise ProgramError(f"{plain(program.argv[0])} was not run: {of_error(error)}") from None
+            child.communicate()
+            raise ProgramError(f"{plain(program.argv[0])} was not run: {reason(error)}") from None
         os.write(go, b"\n")
-        return process
+        return child
     finally:
         os.close(wait)
         if go >= 0:
@@ -227,6 +272,7 @@ def _start_held(program: Program, born: Callable[[int], None]) -> subprocess.Pop
 def _start(
     program: Program, argv: Sequence[str] | None = None, descriptors: Collection[int] = ()
 ) -> subprocess.Popen[bytes]:
+    name = plain(program.argv[0])
     try:
         return subprocess.Popen(  # noqa: S603 (what an administrator configured)
             argv or program.argv,
@@ -239,24 +285,21 @@ def _start(
             pass_fds=tuple(descriptors),
         )
     except OSError as error:
-        raise ProgramError(_reason(program, error)) from None
+        if error.filename == program.directory and error.filename != program.argv[0]:
+            said = f"the directory {plain(program.directory)} cannot be used: {reason(error)}"
+        elif error.errno == errno.ENOENT:
+            said = f"there is no program {name}"
+        else:
+            said = f"{name} cannot be run: {reason(error)}"
+        raise ProgramError(said) from None
     except ValueError as error:
-        raise ProgramError(f"{plain(program.argv[0])} cannot be run: {error}") from None
+        raise ProgramError(f"{name} cannot be run: {error}") from None
 
 
-def _reason(program: Program, error: OSError) -> str:
-    name = plain(program.argv[0])
-    if error.filename == program.directory and error.filename != program.argv[0]:
-        return f"the directory {plain(program.directory)} cannot be used: {of_error(error)}"
-    if error.errno == errno.ENOENT:
-        return f"there is no program {name}"
-    return f"{name} cannot be run: {of_error(error)}"
-
-
-def _ended(process: subprocess.Popen[bytes], until: float, stop: threading.Event) -> bool:
-    """Whether it ended by itself. Nothing portable waits for a child and for an event, so this looks at both."""
-    pauses = backoff.pauses(_FIRST_LOOK, _LONGEST_LOOK)
-    while process.poll() is None:
+def _ended(child: subprocess.Popen[bytes], until: float, stop: threading.Event) -> bool:
+    """Whether it ended by itself. Nothing portable waits for a child and for an event, so this polls."""
+    pauses = backoff.pauses(_FIRST_POLL, _LONGEST_POLL)
+    while child.poll() is None:
         left = until - time.monotonic()
         if left <= 0 or stop.wait(min(next(pauses), left)):
             return False
@@ -264,24 +307,23 @@ def _ended(process: subprocess.Popen[bytes], until: float, stop: threading.Event
 
 
 def _end(family: Family, grace: float) -> bool:
-    """Ask all of them to end; whether some had to be killed."""
+    """SIGTERM, then SIGKILL; whether some had to be killed."""
     if not family.alive:
         return False
-    family.ask_to_end()
-    until = time.monotonic() + grace
-    looking = threading.Event()
-    pauses = backoff.pauses(_FIRST_LOOK, _LONGEST_LOOK_AT_ALL)
+    family.terminate()
+    until, never = time.monotonic() + grace, threading.Event()
+    pauses = backoff.pauses(_FIRST_POLL, _LONGEST_GROUP_POLL)
     while family.alive:
         left = until - time.monotonic()
         if left <= 0:
             family.kill()
             return True
-        looking.wait(min(next(pauses), left))
+        never.wait(min(next(pauses), left))
     return False
 
 
 class _Tail:
-    """The end of what a child prints, read all along so that it never waits for a reader."""
+    """The end of a child's output, read all along so that the child never blocks."""
 
     def __init__(self, kept: int) -> None:
         self._kept = kept
@@ -301,68 +343,18 @@ class _Tail:
 
 
 def _feed(pipe: IO[bytes], content: bytes) -> None:
-    # A child need not read what it is told.
+    # A child need not read its standard input.
     with contextlib.suppress(OSError):
         pipe.write(content)
     with contextlib.suppress(OSError):
         pipe.close()
 
 
-def _aside(task: Callable[..., None], *arguments: object) -> threading.Thread:
-    """Beside the waiting. It may outlast it: as long as something in the background holds the pipe."""
+def _in_thread(task: Callable[..., None], *arguments: object) -> threading.Thread:
+    """It may outlast `execute`: as long as a process in the background holds the pipe."""
     thread = threading.Thread(target=task, args=arguments, name=f"child{task.__name__}", daemon=True)
     thread.start()
     return thread
-
-
-class Group:
-    """Of a leader of a session of its own. Once it is reaped, the number stays taken while others live in it."""
-
-    def __init__(self, leader: subprocess.Popen[bytes] | int) -> None:
-        """A child of ours, or else the leader's number."""
-        self._child = None if isinstance(leader, int) else leader
-        self._number = leader if isinstance(leader, int) else leader.pid
-
-    @property
-    def alive(self) -> bool:
-        running = self._child is not None and self._child.poll() is None
-        return running or (self._signal(0) and self._has_living())
-
-    def ask_to_end(self) -> None:
-        self._signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        self._signal(signal.SIGKILL)
-
-    def _signal(self, number: int) -> bool:
-        try:
-            os.killpg(self._number, number)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            pass  # They are there, but became somebody else, as with sudo.
-        return True
-
-    def _has_living(self) -> bool:
-        """The dead are signalled without error until somebody reaps them, and in many a container that takes long."""
-        members = list(_members(self._number))
-        return not members or any(member.state not in "ZX" for member in members)
-
-
-def started(pid: int) -> int | None:
-    """When a process started, in ticks since the boot: with its number, that names it for ever. None: unknown."""
-    found = _member(pid)
-    return found.started if found else None
-
-
-def is_same(number: int, leader_started: int, variables: Mapping[str, str]) -> bool:
-    """Whether this is still the group of the leader that started then, with these variables in its environment."""
-    leader = _member(number)
-    if leader is not None:
-        return leader.group == number and leader.started == leader_started
-    # While the group lives its number is not given to another process. But it may have ended, and another one too.
-    expected = {f"{name}={value}".encode(errors="surrogateescape") for name, value in variables.items()}
-    return any(expected <= _variables(member.pid) for member in _members(number))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -374,7 +366,7 @@ class _Member:
 
 
 def _members(group: int) -> Iterator[_Member]:
-    """The processes in it, as Linux tells it; nothing elsewhere."""
+    """Its processes on Linux; none elsewhere."""
     with contextlib.suppress(OSError):
         for name in os.listdir("/proc"):
             if name.isdecimal() and (member := _member(int(name))) and member.group == group:
@@ -384,44 +376,23 @@ def _members(group: int) -> Iterator[_Member]:
 def _member(pid: int) -> _Member | None:
     """None: it has ended, or this is not Linux."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
         return _Member(pid=pid, state=fields[0].decode(), group=int(fields[2]), started=int(fields[19]))
     except (OSError, ValueError, IndexError):
         return None
 
 
+def _is_same(number: int, leader_started: int, variables: Mapping[str, str]) -> bool:
+    """Whether this is still the group of the leader that started then, with these variables."""
+    if leader := _member(number):
+        return leader.group == number and leader.started == leader_started
+    # The group may have ended, and its number may belong to a later group whose leader has ended as well.
+    expected = {f"{name}={value}".encode(errors="surrogateescape") for name, value in variables.items()}
+    return any(expected <= _variables(member.pid) for member in _members(number))
+
+
 def _variables(pid: int) -> frozenset[bytes]:
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return frozenset(file.read().split(b"\0"))
+        return frozenset(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
     except OSError:
         return frozenset()
-
-
-LONGEST = 100
-
-
-def plain(text: str) -> str:
-    """Text from outside without what could end a variable, break a line or steer a terminal."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
-
-
-def first_words(text: str, most: int) -> str:
-    """As many words as there is room for."""
-    if len(text) <= most:
-        return text
-    cut = text[: most - 2]
-    whole = cut.rpartition(" ")[0]
-    return f"{whole if len(whole) > most // 2 else cut} …"
-
-
-def last_words(text: str, most: int) -> str:
-    """The last words: there a program says why it failed."""
-    return first_words(text[::-1], most)[::-1]
-
-
-def of_error(error: Exception) -> str:
-    """What the system says when something does not work."""
-    said = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return plain(said)[:LONGEST].lower()

@@ -21,12 +21,13 @@ HEAVY = ("aiohttp", "apprise", "asyncio", "kubernetes", "pydantic", "requests", 
 IN_THE_AGENT = """
 import json, sys
 from forenotice.agent.handlers.tables import Kubernetes, Notify, Python
+from forenotice.agent import system_runtime
 from forenotice.agent.workers import make
 from tests.agent.handlers.work import work
 
 configs = [Kubernetes(name="k"), Notify(name="n", urls=("nosuch://x",)), Python(name="p", entry_point="x:y")]
-*_, theirs = [make(config) for config in configs]
-said = theirs.run(work()).said
+*_, theirs = [make(config, system_runtime()) for config in configs]
+said = theirs.run(work()).message
 print(json.dumps({"said": said, "modules": sorted(sys.modules)}))
 """
 
@@ -57,7 +58,7 @@ def test_an_extra_that_is_not_installed_is_named(
     (tmp_path / "sitecustomize.py").write_text(f"import sys\nsys.modules[{package!r}] = None\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     said = f"{package} is missing: install forenotice[{extra}]"
-    assert ChildHandler(config).rehearse() == Outcome(ok=False, said=said)
+    assert ChildHandler(config).rehearse() == Outcome(ok=False, message=said)
 
 
 SLEEPER = """
@@ -95,14 +96,14 @@ def test_a_child_that_is_told_to_stop_cleans_up_and_ends(sleeper: Path) -> None:
     running.join()
     assert time.monotonic() - asked < 20
     assert not ends[0].ok
-    assert ends[0].said.endswith("as the agent asked")
+    assert ends[0].message.endswith("as the agent asked")
     assert (sleeper / "cleaned").exists()
 
 
 @pytest.mark.usefixtures("sleeper")
 def test_a_child_that_dies_is_a_failure_with_its_last_words() -> None:
     outcome = ChildHandler(Python(name="p", entry_point="sleeper:crash")).run(work())
-    assert outcome == Outcome(ok=False, said="ended by signal 6: so far so good")
+    assert outcome == Outcome(ok=False, message="ended by signal 6: so far so good")
 
 
 def test_a_defect_is_told_by_its_traceback() -> None:

@@ -21,41 +21,41 @@ def test_each_phase_has_a_program_of_its_own() -> None:
     made = command(prepare=("echo", "down"), on_started=("echo", "under way"), recover=("echo", "up"))
     said = {phase: made.run(work(phase=phase)) for phase in Phase}
     assert said == {
-        Phase.PREPARE: Outcome(ok=True, said="down"),
-        Phase.ON_STARTED: Outcome(ok=True, said="under way"),
-        Phase.RECOVER: Outcome(ok=True, said="up"),
-        Phase.UNDO: Outcome(ok=True, said="up"),
+        Phase.PREPARE: Outcome(ok=True, message="down"),
+        Phase.ON_STARTED: Outcome(ok=True, message="under way"),
+        Phase.RECOVER: Outcome(ok=True, message="up"),
+        Phase.UNDO: Outcome(ok=True, message="up"),
     }
 
 
 def test_a_phase_without_a_program_is_done_at_once() -> None:
-    assert command(recover=("false",)).run(work()) == Outcome(ok=True, said="nothing to run")
+    assert command(recover=("false",)).run(work()) == Outcome(ok=True, message="nothing to run")
 
 
 def test_the_facts_come_as_json_on_stdin() -> None:
-    assert json.loads(command(prepare=("cat",)).run(work()).said) == json.loads(facts.encoded(work()))
+    assert json.loads(command(prepare=("cat",)).run(work()).message) == json.loads(facts.encoded(work()))
 
 
 def test_the_facts_come_as_variables_and_what_is_configured_comes_on_top() -> None:
     made = command(prepare=("/bin/sh", "-c", 'echo "$EVENT_ID $EVENT_TYPE"'), environment={"EVENT_TYPE": "mine"})
-    assert made.run(work()).said == f"{work().event.id} mine"
+    assert made.run(work()).message == f"{work().event.id} mine"
 
 
 def test_no_shell_looks_at_it_unless_asked() -> None:
-    assert command(prepare=("echo", "$EVENT_TYPE; `id`", "*")).run(work()).said == "$EVENT_TYPE; `id` *"
+    assert command(prepare=("echo", "$EVENT_TYPE; `id`", "*")).run(work()).message == "$EVENT_TYPE; `id` *"
     asked = command(prepare=('echo "$EVENT_TYPE" && cat > /dev/null && exit 4',), shell=True)
-    assert asked.run(work()) == Outcome(ok=False, said="exit code 4: Reboot")
+    assert asked.run(work()) == Outcome(ok=False, message="exit code 4: Reboot")
 
 
 def test_an_event_cannot_slip_words_into_a_shell() -> None:
     event = type(work().event)(id="A", status="Scheduled", type="Reboot", description="$(echo slipped); echo in")
     made = command(prepare=('echo "$EVENT_DESCRIPTION"',), shell=True)
-    assert made.run(work(event=event)).said == "$(echo slipped); echo in"
+    assert made.run(work(event=event)).message == "$(echo slipped); echo in"
 
 
 def test_environment_and_directory_are_as_configured(tmp_path: Path) -> None:
     made = command(prepare=('echo "$WHO in $PWD"',), shell=True, environment={"WHO": "me"}, directory=str(tmp_path))
-    assert made.run(work()).said == f"me in {tmp_path}"
+    assert made.run(work()).message == f"me in {tmp_path}"
 
 
 def test_it_is_stopped_when_the_agent_asks() -> None:
@@ -63,7 +63,7 @@ def test_it_is_stopped_when_the_agent_asks() -> None:
     threading.Timer(0.1, given.stop.set).start()
     begun = time.monotonic()
     assert command(prepare=("sleep", "60")).run(given) == Outcome(
-        ok=False, said="stopped after 0 s, as the agent asked"
+        ok=False, message="stopped after 0 s, as the agent asked"
     )
     assert time.monotonic() - begun < 30
 
@@ -82,7 +82,7 @@ def test_a_rehearsal_tells_what_would_run_and_runs_nothing(tmp_path: Path) -> No
     there = f"{tmp_path}/drain"
     assert made.rehearse() == Outcome(
         ok=True,
-        said=f"prepare would run {tmp_path}/./drain; recover would run {there}; undo would run {there}",
+        message=f"prepare would run {tmp_path}/./drain; recover would run {there}; undo would run {there}",
     )
     assert not (tmp_path / "ran").exists()
 
@@ -92,11 +92,11 @@ def test_a_rehearsal_tells_what_is_missing(tmp_path: Path) -> None:
     made = command(prepare=(str(plain),), recover=("/bin/true",), undo=("no-such-program",))
     assert made.rehearse() == Outcome(
         ok=False,
-        said=f"prepare would fail: {plain} is not executable: chmod +x it; recover would run /bin/true;"
+        message=f"prepare would fail: {plain} is not executable: chmod +x it; recover would run /bin/true;"
         " undo would fail: there is no program no-such-program",
     )
     assert command(prepare=("/bin/true",), directory="/nowhere").rehearse() == Outcome(
-        ok=False, said="prepare would fail: there is no directory /nowhere"
+        ok=False, message="prepare would fail: there is no directory /nowhere"
     )
 
 
@@ -111,7 +111,7 @@ def test_a_program_that_cannot_be_run_in_one_place_is_found_in_the_next(tmp_path
 def test_a_rehearsal_reads_what_a_shell_would_run(tmp_path: Path, text: str, ok: bool) -> None:
     outcome = command(prepare=(text,), shell=True, directory=str(tmp_path)).rehearse()
     assert outcome.ok is ok
-    assert outcome.said.startswith(
+    assert outcome.message.startswith(
         "prepare would run /bin/sh" if ok else "prepare would fail: /bin/sh does not understand it: exit code 2: "
     )
     assert not (tmp_path / "ran").exists()

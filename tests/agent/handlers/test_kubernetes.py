@@ -12,6 +12,7 @@ from tests.acceptance.running import until
 from tests.agent.handlers.apiserver import ApiServer, serving
 from tests.agent.handlers.cluster import Budget, Cluster, Fault, Pod
 from tests.agent.handlers.work import EVENT, work
+from tests.agent.parts import RUNTIME
 
 from forenotice.agent.handlers import Outcome, facts, kubernetes
 from forenotice.agent.handlers.child import ARGV, ChildHandler
@@ -41,8 +42,8 @@ class Rig:
 
     def do(self, phase: Phase = Phase.PREPARE, seconds: float = 5.0, **more: Any) -> Outcome:
         told = facts.document(work(phase=phase, me="Node-1"))
-        retrier = Retrier(time.monotonic() + seconds, pause=0.02, longest=0.1)
-        return kubernetes.carry_out(self.config(**more), told, retrier)
+        retrier = Retrier(time.monotonic() + seconds, RUNTIME, pause=0.02, longest=0.1)
+        return kubernetes.run(self.config(**more), told, retrier)
 
 
 @pytest.fixture
@@ -83,7 +84,7 @@ def test_a_node_is_cordoned_and_its_pods_move_while_those_that_belong_to_it_stay
         Pod("failed", owner="Job", phase="Failed"),
         Pod("elsewhere", node="node-2"),
     )
-    assert rig.do() == Outcome(ok=True, said="node-1 is drained: 7 pods moved, 4 stay")
+    assert rig.do() == Outcome(ok=True, message="node-1 is drained: 7 pods moved, 4 stay")
     assert rig.node.unschedulable
     assert rig.node.annotations == {MARK: EVENT.id}
     assert rig.cluster.names() == ["ended", "etcd", "failed", "proxy"]
@@ -170,7 +171,7 @@ def test_without_escalation_the_drain_fails_and_the_node_stays_cordoned(rig: Rig
     protected(rig)
     outcome = rig.do(seconds=0.4)
     reason = "default/web (Cannot evict pod as it would violate the pod's disruption budget.)"
-    assert outcome == Outcome(ok=False, said=f"1 pod is still on node-1: {reason}")
+    assert outcome == Outcome(ok=False, message=f"1 pod is still on node-1: {reason}")
     assert rig.cluster.names() == ["web"]
     assert rig.node.unschedulable
     assert rig.node.annotations == {MARK: EVENT.id}
@@ -181,14 +182,14 @@ def test_two_budgets_for_one_pod_are_told_as_a_refusal_inside_a_success(rig: Rig
     rig.cluster.budgets.append(Budget("both", WEB, 0))
     outcome = rig.do(seconds=0.3)
     assert not outcome.ok
-    assert "more than one PodDisruptionBudget" in outcome.said
+    assert "more than one PodDisruptionBudget" in outcome.message
     assert rig.do(seconds=3, escalate=Span(seconds=3)).ok
 
 
 def test_a_pod_that_takes_too_long_to_end_is_a_failure(rig: Rig) -> None:
     fill(rig, Pod("slow", takes=60, grace=60))
     outcome = rig.do(seconds=0.3)
-    assert outcome.said == "1 pod is still on node-1: default/slow (is terminating)"
+    assert outcome.message == "1 pod is still on node-1: default/slow (is terminating)"
     assert rig.cluster.asked("POST", "/eviction") == 1
 
 
@@ -252,7 +253,7 @@ def test_a_server_that_asks_for_more_time_than_there_is_does_not_get_it(rig: Rig
     rig.cluster.faults.extend([Fault("GET", "/pods", 429, {"Retry-After": "3600"})] * 2)
     began = time.monotonic()
     outcome = rig.do(seconds=0.2)
-    assert outcome == Outcome(ok=False, said="the API server answers 429 Too Many Requests")
+    assert outcome == Outcome(ok=False, message="the API server answers 429 Too Many Requests")
     assert time.monotonic() - began < 2
 
 
@@ -277,7 +278,7 @@ def test_a_server_that_goes_and_comes_back_does_not_end_the_drain(rig: Rig) -> N
 def test_a_server_that_stays_away_is_told(rig: Rig) -> None:
     rig.server.stop()
     outcome = rig.do(seconds=0.2)
-    assert outcome == Outcome(ok=False, said="the API server does not answer (NewConnectionError)")
+    assert outcome == Outcome(ok=False, message="the API server does not answer (NewConnectionError)")
 
 
 @pytest.mark.parametrize(
@@ -293,12 +294,12 @@ def test_a_right_that_is_missing_is_told_at_once(rig: Rig, right: str, said: str
     began = time.monotonic()
     outcome = rig.do()
     assert not outcome.ok
-    assert said in outcome.said
+    assert said in outcome.message
     assert time.monotonic() - began < 2
 
 
 def test_a_node_that_is_not_there_is_told(rig: Rig) -> None:
-    assert rig.do(node="node-9") == Outcome(ok=False, said='nodes "node-9" not found')
+    assert rig.do(node="node-9") == Outcome(ok=False, message='nodes "node-9" not found')
 
 
 # Recovering
@@ -308,10 +309,10 @@ def test_a_node_that_is_not_there_is_told(rig: Rig) -> None:
 def test_a_node_that_we_cordoned_is_uncordoned_though_all_else_was_forgotten(rig: Rig, phase: Phase) -> None:
     assert rig.do().ok
     assert rig.node.unschedulable
-    assert rig.do(phase) == Outcome(ok=True, said="node-1 is uncordoned")
+    assert rig.do(phase) == Outcome(ok=True, message="node-1 is uncordoned")
     assert not rig.node.unschedulable
     assert rig.node.annotations == {}
-    assert rig.do(phase) == Outcome(ok=True, said="node-1 was not cordoned by us, and is left as it is")
+    assert rig.do(phase) == Outcome(ok=True, message="node-1 was not cordoned by us, and is left as it is")
 
 
 def test_a_node_that_somebody_else_cordoned_is_drained_and_stays_cordoned(rig: Rig) -> None:
@@ -348,7 +349,9 @@ def test_a_cordon_that_somebody_lifted_and_set_anew_is_theirs(rig: Rig) -> None:
     assert rig.do().ok
     for unschedulable in (None, True):
         rig.cluster.patch_node("node-1", {"metadata": {}, "spec": {"unschedulable": unschedulable}}, "kubectl")
-    assert rig.do(Phase.RECOVER) == Outcome(ok=True, said="node-1 was cordoned anew by somebody else, and stays so")
+    assert rig.do(Phase.RECOVER) == Outcome(
+        ok=True, message="node-1 was cordoned again by somebody else, and stays cordoned"
+    )
     assert rig.node.unschedulable
     assert rig.node.annotations == {}
 
@@ -386,7 +389,7 @@ def test_nothing_is_done_when_an_event_starts(rig: Rig) -> None:
 def test_a_rehearsal_tells_what_would_be_done_and_changes_nothing(rig: Rig) -> None:
     fill(rig, Pod("web"), Pod("api"), Pod("proxy", owner="DaemonSet"))
     said = "would cordon node-1 and move 2 pods; 1 would stay"
-    assert kubernetes.rehearse(rig.config()) == Outcome(ok=True, said=said)
+    assert kubernetes.rehearse(rig.config()) == Outcome(ok=True, message=said)
     assert kubernetes.rehearse(rig.config(node="")).ok
     assert len(rig.cluster.names()) == 3
     assert not rig.node.unschedulable
@@ -394,16 +397,16 @@ def test_a_rehearsal_tells_what_would_be_done_and_changes_nothing(rig: Rig) -> N
 
 def test_a_rehearsal_names_all_rights_that_are_missing(rig: Rig) -> None:
     rig.cluster.allowed -= {"patch nodes", "create pods/eviction", "delete pods"}
-    assert "it may not: patch nodes, create pods/eviction; " in kubernetes.rehearse(rig.config()).said
+    assert "it may not: patch nodes, create pods/eviction; " in kubernetes.rehearse(rig.config()).message
     escalating = kubernetes.rehearse(rig.config(escalate=Span(seconds=30)))
-    assert "it may not: patch nodes, create pods/eviction, delete pods; " in escalating.said
+    assert "it may not: patch nodes, create pods/eviction, delete pods; " in escalating.message
     assert not escalating.ok
 
 
 def test_a_rehearsal_misses_a_node_and_a_server(rig: Rig) -> None:
-    assert kubernetes.rehearse(rig.config(node="node-9")) == Outcome(ok=False, said='nodes "node-9" not found')
+    assert kubernetes.rehearse(rig.config(node="node-9")) == Outcome(ok=False, message='nodes "node-9" not found')
     rig.server.stop()
-    assert kubernetes.rehearse(rig.config()).said == "the API server does not answer (NewConnectionError)"
+    assert kubernetes.rehearse(rig.config()).message == "the API server does not answer (NewConnectionError)"
 
 
 def test_credentials_that_are_not_usable_are_told_without_quoting_them(rig: Rig, tmp_path: Path) -> None:
@@ -413,10 +416,10 @@ def test_credentials_that_are_not_usable_are_told_without_quoting_them(rig: Rig,
     for kubeconfig in (str(wrong), str(tmp_path / "none"), ""):
         outcome = kubernetes.rehearse(rig.config(kubeconfig=kubeconfig))
         assert not outcome.ok
-        assert "gives no way to the API server" in outcome.said
-        assert "very-secret" not in outcome.said
+        assert "gives no way to the API server" in outcome.message
+        assert "very-secret" not in outcome.message
     unknown = rig.server.kubeconfig(tmp_path, token="another-secret")
-    assert kubernetes.rehearse(rig.config(kubeconfig=unknown)) == Outcome(ok=False, said="Unauthorized")
+    assert kubernetes.rehearse(rig.config(kubeconfig=unknown)) == Outcome(ok=False, message="Unauthorized")
 
 
 # The real process
@@ -435,7 +438,7 @@ def test_a_drain_that_is_stopped_ends_at_once_and_a_second_attempt_completes_it(
     running.join()
     assert time.monotonic() - told < 2
     assert not ends[0].ok
-    assert "as the agent asked: node-1 is cordoned" in ends[0].said
+    assert "as the agent asked: node-1 is cordoned" in ends[0].message
     assert rig.node.unschedulable
     rig.cluster.budgets.clear()
     assert rig.do().ok
@@ -452,12 +455,12 @@ def test_a_drain_that_is_killed_is_completed_by_a_second_attempt_and_undone(rig:
         until(lambda: pod.ends_at)
         child.kill()
     pod.ends_at = time.monotonic()
-    assert rig.do() == Outcome(ok=True, said="node-1 is drained: 0 pods moved, 0 stay")
-    assert rig.do(Phase.UNDO) == Outcome(ok=True, said="node-1 is uncordoned")
+    assert rig.do() == Outcome(ok=True, message="node-1 is drained: 0 pods moved, 0 stay")
+    assert rig.do(Phase.UNDO) == Outcome(ok=True, message="node-1 is uncordoned")
 
 
 def test_a_process_of_its_own_recovers(rig: Rig) -> None:
     rig.node.unschedulable = True
     rig.node.annotations[MARK] = "lost"
     outcome = ChildHandler(rig.config()).run(work(phase=Phase.RECOVER))
-    assert outcome == Outcome(ok=True, said="node-1 is uncordoned")
+    assert outcome == Outcome(ok=True, message="node-1 is uncordoned")

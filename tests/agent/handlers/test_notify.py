@@ -10,6 +10,7 @@ import pytest
 from tests.acceptance.running import HOST
 from tests.agent.handlers.sink import Sink, sink
 from tests.agent.handlers.work import work
+from tests.agent.parts import RUNTIME
 
 from forenotice.agent.handlers import Outcome, facts, notify
 from forenotice.agent.handlers.child import ChildHandler
@@ -39,7 +40,7 @@ def told(monkeypatch: pytest.MonkeyPatch, config: Notify, seconds: float = 10.0)
     """As in a child process."""
     for name, value in facts.environment(work()).items():
         monkeypatch.setenv(name, value)
-    return notify.run(config, time.monotonic() + seconds)
+    return notify.run(config, time.monotonic() + seconds, RUNTIME)
 
 
 def config(*urls: str, **more: Any) -> Notify:
@@ -59,7 +60,7 @@ def test_a_sink_that_is_down_holds_nothing_up_by_default() -> None:
 def test_a_process_of_its_own_sends_the_templates_filled_in(server: Sink) -> None:
     title, body = "$EVENT_TYPE in $$ of $FORENOTICE_NAME", "$EVENT_DESCRIPTION ${FORENOTICE_PHASE}"
     handler = ChildHandler(config(url(server, "hook"), title=title, body=body))
-    assert handler.run(work()) == Outcome(ok=True, said="1 of 1 sinks took it")
+    assert handler.run(work()) == Outcome(ok=True, message="1 of 1 sinks accepted it")
     (heard,) = server.heard
     assert heard.target == "/hook"
     sent = json.loads(heard.body)
@@ -75,7 +76,7 @@ def test_a_process_of_its_own_never_prints_a_secret(server: Sink, tmp_path: Path
     server.status = 500
     outcome = ChildHandler(config(NOBODY, url(server), urls_file=str(listed))).run(work())
     titles = "number 1 (json), number 2 (json), number 3 (slack), number 4 (nosuch), number 5 (no URL)"
-    assert outcome == Outcome(ok=False, said=f"0 of 5 sinks took it; not {titles}")
+    assert outcome == Outcome(ok=False, message=f"0 of 5 sinks accepted it; not {titles}")
 
 
 def test_the_other_sinks_are_told_when_one_fails_and_only_that_is_tried_again(
@@ -86,7 +87,7 @@ def test_the_other_sinks_are_told_when_one_fails_and_only_that_is_tried_again(
         broken.status = 503
         outcome = told(monkeypatch, config(url(broken), url(server)))
         assert len(broken.heard) == 2
-    assert outcome == Outcome(ok=False, said="1 of 2 sinks took it; not number 1 (json)")
+    assert outcome == Outcome(ok=False, message="1 of 2 sinks accepted it; not number 1 (json)")
     assert len(server.heard) == 1
 
 
@@ -96,9 +97,9 @@ def test_a_url_that_apprise_stumbles_over_does_not_silence_the_others(
     """It raises a TypeError for this one."""
     monkeypatch.setattr(notify, "PAUSE", 0.01)
     stumbling = config(f"dbus://[{SECRET}", url(server))
-    assert told(monkeypatch, stumbling) == Outcome(ok=False, said="1 of 2 sinks took it; not number 1 (dbus)")
+    assert told(monkeypatch, stumbling) == Outcome(ok=False, message="1 of 2 sinks accepted it; not number 1 (dbus)")
     assert len(server.heard) == 1
-    assert notify.rehearse(stumbling) == Outcome(ok=False, said="apprise cannot use number 1 (dbus)")
+    assert notify.rehearse(stumbling) == Outcome(ok=False, message="apprise cannot use number 1 (dbus)")
 
 
 def test_a_sink_that_is_silent_is_not_waited_for_beyond_the_deadline(
@@ -108,7 +109,7 @@ def test_a_sink_that_is_silent_is_not_waited_for_beyond_the_deadline(
     server.answering.clear()
     began = time.monotonic()
     outcome = told(monkeypatch, config(url(server)), seconds=0.2)
-    assert outcome == Outcome(ok=False, said="0 of 1 sinks took it; not number 1 (json)")
+    assert outcome == Outcome(ok=False, message="0 of 1 sinks accepted it; not number 1 (json)")
     assert time.monotonic() - began < 3
     server.answering.set()
     for thread in threading.enumerate():
@@ -117,17 +118,18 @@ def test_a_sink_that_is_silent_is_not_waited_for_beyond_the_deadline(
 
 
 def test_a_rehearsal_sends_nothing_and_names_what_is_wrong(server: Sink, tmp_path: Path) -> None:
-    assert notify.rehearse(config(url(server))) == Outcome(ok=True, said="would tell number 1 (json)")
+    assert notify.rehearse(config(url(server))) == Outcome(ok=True, message="would notify number 1 (json)")
     assert server.heard == []
     unusable = notify.rehearse(config(url(server), f"nosuch://{SECRET}"))
-    assert unusable == Outcome(ok=False, said="apprise cannot use number 2 (nosuch)")
+    assert unusable == Outcome(ok=False, message="apprise cannot use number 2 (nosuch)")
     missing = tmp_path / "missing"
     said = f"urls_file: {missing} cannot be read: no such file or directory"
-    assert notify.rehearse(config(urls_file=str(missing))) == Outcome(ok=False, said=said)
+    assert notify.rehearse(config(urls_file=str(missing))) == Outcome(ok=False, message=said)
     missing.touch(0o600)
     missing.write_bytes(b"\xff\n")
     assert (
-        notify.rehearse(config(urls_file=str(missing))).said == f"urls_file: {missing} cannot be read: it is not UTF-8"
+        notify.rehearse(config(urls_file=str(missing))).message
+        == f"urls_file: {missing} cannot be read: it is not UTF-8"
     )
 
 
@@ -136,4 +138,4 @@ def test_a_list_without_urls_is_a_failure(monkeypatch: pytest.MonkeyPatch, tmp_p
     empty.touch(0o600)
     empty.write_text("# none yet\n")
     said = f"{empty} lists no URL: give one on each line"
-    assert told(monkeypatch, config(urls_file=str(empty))) == Outcome(ok=False, said=said)
+    assert told(monkeypatch, config(urls_file=str(empty))) == Outcome(ok=False, message=said)

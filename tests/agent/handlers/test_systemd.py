@@ -10,6 +10,7 @@ from tests.acceptance.running import until
 from tests.agent.handlers.bus import Systemd as FakeSystemd
 from tests.agent.handlers.bus import fake_systemd
 from tests.agent.handlers.work import work
+from tests.agent.parts import RUNTIME
 
 from forenotice.agent.handlers import Outcome, tables
 from forenotice.agent.handlers.systemd import Systemd
@@ -26,19 +27,19 @@ def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSys
 
 
 def handler(*units: str) -> Systemd:
-    return Systemd(tables.Systemd(name="units", units=units or UNITS), grace=0.3)
+    return Systemd(tables.Systemd(name="units", units=units or UNITS), RUNTIME, grace=0.3)
 
 
 def test_what_was_active_is_remembered_first_then_stopped_then_started_again(systemd: FakeSystemd) -> None:
     memos: list[tuple[str, int]] = []
     outcome = handler().run(work(remember=lambda memo: memos.append((memo, len(systemd.told)))))
-    assert outcome == Outcome(ok=True, said="stopped nginx.service, batch.timer")
+    assert outcome == Outcome(ok=True, message="stopped nginx.service, batch.timer")
     assert memos == [('["nginx.service","batch.timer"]', 0)]
     assert systemd.told == [("stop", "nginx.service"), ("stop", "batch.timer")]
     assert set(systemd.active.values()) == {"inactive"}
 
     outcome = handler().run(work(phase=Phase.RECOVER, memo=memos[0][0]))
-    assert outcome == Outcome(ok=True, said="started nginx.service, batch.timer")
+    assert outcome == Outcome(ok=True, message="started nginx.service, batch.timer")
     assert systemd.active == {"nginx.service": "active", "db.service": "inactive", "batch.timer": "active"}
 
 
@@ -61,7 +62,7 @@ def test_nothing_is_stopped_that_cannot_be_remembered(systemd: FakeSystemd) -> N
 
 def test_where_nothing_ran_nothing_is_done(systemd: FakeSystemd) -> None:
     memos: list[str] = []
-    nothing = Outcome(ok=True, said="none of the units was active")
+    nothing = Outcome(ok=True, message="none of the units was active")
     assert handler("db.service").run(work(remember=memos.append)) == nothing
     assert handler("db.service").run(work(phase=Phase.UNDO, memo=memos[0])) == nothing
     assert systemd.told == []
@@ -75,24 +76,25 @@ def test_without_a_memo_all_units_are_started(systemd: FakeSystemd, memo: str) -
 
 def test_a_pattern_stands_for_the_units_that_it_matches(systemd: FakeSystemd) -> None:
     systemd.active.update({"worker@1.service": "active", "worker@2.service": "inactive"})
-    assert handler("worker@*").run(work()) == Outcome(ok=True, said="stopped worker@1.service")
+    assert handler("worker@*").run(work()) == Outcome(ok=True, message="stopped worker@1.service")
 
 
 def test_a_unit_that_looks_like_an_option_is_none(systemd: FakeSystemd) -> None:
     outcome = handler("--force").run(work(phase=Phase.RECOVER))
     assert outcome == Outcome(
-        ok=False, said="systemctl start: exit code 5: Failed to start --force.service: Unit --force.service not found."
+        ok=False,
+        message="systemctl start: exit code 5: Failed to start --force.service: Unit --force.service not found.",
     )
 
     outcome = handler("--force").rehearse()
-    assert outcome == Outcome(ok=False, said="systemd has not loaded --force.service (not-found)")
+    assert outcome == Outcome(ok=False, message="systemd has not loaded --force.service (not-found)")
 
 
 def test_a_job_that_fails_is_a_failure(systemd: FakeSystemd) -> None:
     systemd.refused.add("nginx.service")
     outcome = handler().run(work())
     assert not outcome.ok
-    assert outcome.said.startswith("systemctl stop: exit code 1: Job for nginx.service failed")
+    assert outcome.message.startswith("systemctl stop: exit code 1: Job for nginx.service failed")
 
 
 @pytest.mark.parametrize("asked", [True, False])
@@ -110,21 +112,21 @@ def test_a_job_that_does_not_end_is_not_waited_for_too_long(systemd: FakeSystemd
     outcome = handler().run(given)
     assert time.monotonic() - begun < 30
     assert not outcome.ok
-    assert outcome.said.startswith("systemctl stop: stopped after ")
+    assert outcome.message.startswith("systemctl stop: stopped after ")
 
 
 def test_a_rehearsal_tells_what_would_be_stopped_and_stops_nothing(systemd: FakeSystemd) -> None:
     outcome = handler().rehearse()
     assert outcome.ok
-    assert "would stop nginx.service (active), db.service (inactive), batch.timer (active)" in outcome.said
+    assert "would stop nginx.service (active), db.service (inactive), batch.timer (active)" in outcome.message
     assert systemd.told == []
 
 
 def test_a_rehearsal_tells_which_units_are_missing(systemd: FakeSystemd) -> None:
     assert handler("nginx", "ngnix").rehearse() == Outcome(
-        ok=False, said="systemd has not loaded ngnix.service (not-found)"
+        ok=False, message="systemd has not loaded ngnix.service (not-found)"
     )
-    assert handler("none@*").rehearse() == Outcome(ok=False, said="systemd knows no unit none@*")
+    assert handler("none@*").rehearse() == Outcome(ok=False, message="systemd knows no unit none@*")
 
 
 def test_without_systemd_it_fails_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,8 +134,8 @@ def test_without_systemd_it_fails_and_says_so(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("SYSTEMCTL_FORCE_BUS", "1")
     outcome = handler().run(work())
     assert not outcome.ok
-    assert outcome.said.startswith("systemctl show: exit code 1: ")
+    assert outcome.message.startswith("systemctl show: exit code 1: ")
     monkeypatch.setenv("PATH", str(tmp_path))
-    missing = Outcome(ok=False, said="there is no program systemctl")
+    missing = Outcome(ok=False, message="there is no program systemctl")
     assert handler().rehearse() == missing
     assert handler().run(work()) == missing

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.agent.handlers.sink import Sink, certificate, sink
 from tests.agent.handlers.work import work
+from tests.agent.parts import RUNTIME
 
 from forenotice.agent.handlers import Outcome, facts, tables
 from forenotice.agent.handlers.webhook import Webhook
@@ -27,12 +28,12 @@ def server() -> Iterator[Sink]:
 
 
 def webhook(url: str, **keys: Any) -> Webhook:
-    return Webhook(tables.Webhook(name="hook", url=url, **keys))
+    return Webhook(tables.Webhook(name="hook", url=url, **keys), RUNTIME)
 
 
 def test_without_a_template_all_facts_are_sent_as_json(server: Sink) -> None:
     outcome = webhook(f"{server.at}/drain?to=other").run(work(attempt=2))
-    assert outcome == Outcome(ok=True, said=f"{server.at} answered 204 No Content")
+    assert outcome == Outcome(ok=True, message=f"{server.at} answered 204 No Content")
     [heard] = server.heard
     assert (heard.method, heard.target) == ("POST", "/drain?to=other")
     assert heard.headers["Content-Type"] == "application/json"
@@ -94,7 +95,7 @@ def test_a_file_that_holds_no_header_is_told_without_its_content(server: Sink, t
     token = tmp_path / "token"
     token.touch(0o600)
     token.write_text(content)
-    expected = Outcome(ok=False, said=f"X-Key in header_files: {token} must hold one line of plain ASCII")
+    expected = Outcome(ok=False, message=f"X-Key in header_files: {token} must hold one line of plain ASCII")
     hook = webhook(server.at, header_files={"X-Key": str(token)})
     assert hook.run(work()) == expected
     assert hook.rehearse() == expected
@@ -105,20 +106,20 @@ def test_a_file_that_is_missing_is_told(server: Sink, tmp_path: Path) -> None:
     hook = webhook(server.at, header_files={"X-Key": f"{tmp_path}/none"})
     assert hook.run(work()) == Outcome(
         ok=False,
-        said=f"X-Key in header_files: {tmp_path}/none cannot be read: no such file or directory",
+        message=f"X-Key in header_files: {tmp_path}/none cannot be read: no such file or directory",
     )
 
 
 def test_user_and_password_are_sent_and_never_told(server: Sink) -> None:
     url = f"http://user:{SECRET}%21@localhost:{server.port}/{SECRET}?key={SECRET}"
     hook = webhook(url)
-    said = [hook.run(work()).said, hook.rehearse().said]
+    said = [hook.run(work()).message, hook.rehearse().message]
     server.status = 500
-    said.append(hook.run(work()).said)
+    said.append(hook.run(work()).message)
     pair = base64.b64encode(f"user:{SECRET}!".encode()).decode()
     assert [heard.headers["Authorization"] for heard in server.heard] == [f"Basic {pair}"] * 2
-    said.append(webhook(url.replace(str(server.port), "1")).run(work()).said)
-    said.append(webhook(url.replace(str(server.port), "1")).rehearse().said)
+    said.append(webhook(url.replace(str(server.port), "1")).run(work()).message)
+    said.append(webhook(url.replace(str(server.port), "1")).rehearse().message)
     assert not [text for text in said if SECRET in text]
     assert said[-2:] == [
         "no answer from http://localhost:1: connection refused",
@@ -130,7 +131,7 @@ def test_user_and_password_are_sent_and_never_told(server: Sink) -> None:
 def test_whatever_is_not_2xx_is_a_failure(server: Sink, status: int) -> None:
     server.status, server.reason = status, "No\x1b Way" + "!" * 500
     outcome = webhook(server.at).run(work())
-    assert outcome == Outcome(ok=False, said=f"{server.at} answered {status} No  Way{'!' * 93}")
+    assert outcome == Outcome(ok=False, message=f"{server.at} answered {status} No  Way{'!' * 93}")
 
 
 def test_redirects_are_not_followed(server: Sink) -> None:
@@ -138,7 +139,7 @@ def test_redirects_are_not_followed(server: Sink) -> None:
     outcome = webhook(server.at).run(work())
     assert outcome == Outcome(
         ok=False,
-        said=f"{server.at} answered 302 Found; redirects are not followed, so give the URL it leads to",
+        message=f"{server.at} answered 302 Found; redirects are not followed, so give the URL it leads to",
     )
     assert len(server.heard) == 1
 
@@ -147,7 +148,7 @@ def test_an_answer_that_does_not_come_is_not_waited_for(server: Sink) -> None:
     server.answering.clear()
     begun = time.monotonic()
     outcome = webhook(server.at).run(work(seconds_left=0.3))
-    assert outcome == Outcome(ok=False, said=f"no answer from {server.at}: timed out")
+    assert outcome == Outcome(ok=False, message=f"no answer from {server.at}: timed out")
     assert time.monotonic() - begun < 20
 
 
@@ -156,7 +157,7 @@ def test_it_is_stopped_when_the_agent_asks(server: Sink) -> None:
     given = work(seconds_left=60)
     threading.Timer(0.1, given.stop.set).start()
     begun = time.monotonic()
-    assert webhook(server.at).run(given) == Outcome(ok=False, said="stopped, as the agent asked")
+    assert webhook(server.at).run(given) == Outcome(ok=False, message="stopped, as the agent asked")
     assert time.monotonic() - begun < 20
 
 
@@ -170,14 +171,14 @@ def test_https_is_checked_by_default(tmp_path: Path) -> None:
     with sink(own) as server:
         refused = webhook(server.at).run(work())
         assert not refused.ok
-        assert "certificate verify failed" in refused.said
-        assert "certificate verify failed" in webhook(server.at).rehearse().said
+        assert "certificate verify failed" in refused.message
+        assert "certificate verify failed" in webhook(server.at).rehearse().message
         assert server.heard == []
 
         trusting = webhook(f"{server.at}/x", ca_file=str(own.file))
         assert trusting.rehearse().ok
         assert server.heard == []
-        assert trusting.run(work()) == Outcome(ok=True, said=f"{server.at} answered 204 No Content")
+        assert trusting.run(work()) == Outcome(ok=True, message=f"{server.at} answered 204 No Content")
 
         elsewhere = webhook(f"https://127.0.0.1:{server.port}", ca_file=str(own.file)).run(work())
         assert not elsewhere.ok
@@ -185,27 +186,27 @@ def test_https_is_checked_by_default(tmp_path: Path) -> None:
 
     missing = webhook("https://localhost:1", ca_file=f"{tmp_path}/none")
     said = f"ca_file {tmp_path}/none cannot be used: no such file or directory"
-    assert missing.run(work()) == missing.rehearse() == Outcome(ok=False, said=said)
+    assert missing.run(work()) == missing.rehearse() == Outcome(ok=False, message=said)
 
 
 def test_a_rehearsal_connects_and_sends_nothing(server: Sink) -> None:
     hook = webhook(f"{server.at}/x", body="$EVENT_ID")
-    assert hook.rehearse() == Outcome(ok=True, said=f"would send POST to {server.at}, which can be reached")
+    assert hook.rehearse() == Outcome(ok=True, message=f"would send POST to {server.at}, which can be reached")
     assert server.heard == []
 
 
 def test_a_rehearsal_tells_that_a_host_has_no_address() -> None:
     outcome = webhook("http://no-such-host.invalid/x").rehearse()
     assert not outcome.ok
-    assert outcome.said.startswith("cannot connect to http://no-such-host.invalid: ")
+    assert outcome.message.startswith("cannot connect to http://no-such-host.invalid: ")
 
 
 def test_tls_is_loaded_only_by_those_who_need_it() -> None:
     program = """
 import sys
 from forenotice.agent.handlers import tables
-from forenotice.agent import workers
-workers.make(tables.Webhook(name="hook", url="http://localhost:1/")).rehearse()
+from forenotice.agent import system_runtime, workers
+workers.make(tables.Webhook(name="hook", url="http://localhost:1/"), system_runtime()).rehearse()
 heavy = {"ssl", "http.client", "http.server", "urllib.request", "asyncio", "email", "shutil", "click", "rich"}
 print(sorted(heavy & sys.modules.keys()))
 """

@@ -72,11 +72,11 @@ class Story:
         """What this turn begins, as `phase handler`."""
         return [f"{e.step.phase} {e.step.handler}" for e in self.turn(**more) if isinstance(e, transitions.Begin)]
 
-    def end(self, phase: Phase, name: str = "drain", *, ok: bool = True, said: str = "") -> None:
+    def end(self, phase: Phase, name: str = "drain", *, ok: bool = True, message: str = "") -> None:
         step = self.saga.step(phase, name)
         assert step is not None
         known = next((rule for rule in self.rules if rule.name == name), None)
-        self.saga = transitions.ended(self.saga, step, known, ok=ok, said=said, now=self.now)
+        self.saga = transitions.ended(self.saga, step, known, ok=ok, message=message, now=self.now)
 
     def wait(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)

@@ -121,7 +121,7 @@ class Lives(RuleBasedStateMachine):
         step = self.sagas[name].step(phase, who)
         assert step is not None
         known = next(rule for rule in RULES if rule.name == who)
-        self.sagas[name] = transitions.ended(self.sagas[name], step, known, ok=ok, said="", now=self.now)
+        self.sagas[name] = transitions.ended(self.sagas[name], step, known, ok=ok, message="", now=self.now)
 
     def turn(self) -> None:
         others = SagaIndex(self.sagas.values())

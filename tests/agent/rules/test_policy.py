@@ -15,13 +15,13 @@ PEERS = Policy(peer_timeout=timedelta(seconds=30))
     [
         (Policy(), ("web-0",), {}, T0, ""),
         (Policy(), ("WEB-0",), {}, T0, ""),
-        (Policy(approves=False), ("web-0",), {}, T0, "ready; this agent is set never to approve"),
+        (Policy(approves=False), ("web-0",), {}, T0, "ready; agent.toml says never to approve"),
         (
             Policy(),
             ("web-0", "b"),
             {"b": T0},
             T0,
-            "ready; not approved, as the event is also about b and [peers] is not set",
+            "ready; not approved, because the event also names b and [peers] is not set",
         ),
         (PEERS, ("web-0", "b"), {}, T0, "ready; waits until b is ready too"),
         (PEERS, ("b", "web-0", "c"), {"d": T0}, after(900), "ready; waits until b, c are ready too"),
@@ -41,7 +41,7 @@ def test_obstacles(
 
 def test_what_nobody_knows_is_not_approved() -> None:
     said = blocker(Policy(), event(type="Vanish"), (ME,), T0, {}, {}, T0)
-    assert said == "not approved, as nobody here knows what 'Vanish' means"
+    assert said == "not approved, because the event type 'Vanish' is unknown"
 
 
 def test_a_clock_that_was_ahead_makes_nobody_wait() -> None:
@@ -69,14 +69,14 @@ def test_one_who_acts_for_all_of_them_needs_no_peer() -> None:
         (Match(types=frozenset({"Freeze", "Reboot"})), {}, True),
         (Match(sources=frozenset({"Platform"})), {}, False),
         (Match(sources=frozenset({"User"})), {}, True),
-        (Match(shorter_than=10), {"duration_seconds": 9}, True),
-        (Match(shorter_than=10), {"duration_seconds": 10}, False),
-        (Match(shorter_than=10), {"duration_seconds": -1}, False),
-        (Match(longer_than=10), {"duration_seconds": 11}, True),
-        (Match(longer_than=10), {"duration_seconds": 10}, False),
-        (Match(longer_than=10), {"duration_seconds": -1}, True),
-        (Match(shorter_than=10), {"duration_seconds": None}, False),
-        (Match(longer_than=10), {"duration_seconds": None}, True),
+        (Match(shorter_than=timedelta(seconds=10)), {"duration_seconds": 9}, True),
+        (Match(shorter_than=timedelta(seconds=10)), {"duration_seconds": 10}, False),
+        (Match(shorter_than=timedelta(seconds=10)), {"duration_seconds": -1}, False),
+        (Match(longer_than=timedelta(seconds=10)), {"duration_seconds": 11}, True),
+        (Match(longer_than=timedelta(seconds=10)), {"duration_seconds": 10}, False),
+        (Match(longer_than=timedelta(seconds=10)), {"duration_seconds": -1}, True),
+        (Match(shorter_than=timedelta(seconds=10)), {"duration_seconds": None}, False),
+        (Match(longer_than=timedelta(seconds=10)), {"duration_seconds": None}, True),
         (Match(sources=frozenset({"User", "Platform"})), {"source": None}, False),
         (Match(), {"source": None}, True),
     ],

@@ -44,7 +44,7 @@ def test_an_event_that_no_handler_prepares_for_is_approved_only_where_that_is_sa
     assert story.turn() == [Approve()]
     story = Story(only)
     assert story.turn() == []
-    said = 'not approved, as no handler prepares for it and agent.toml does not say approve = "always"'
+    said = 'not approved, because no handler prepares for it and approve = "always" is not set'
     assert (story.state, story.saga.ready_at, story.saga.why) == (State.SEEN, None, said)
     story.policy = UNPREPARED
     assert story.turn() == [Approve()]
@@ -53,13 +53,13 @@ def test_an_event_that_no_handler_prepares_for_is_approved_only_where_that_is_sa
 def test_one_that_never_approves_says_that_first() -> None:
     story = Story(rule(match=Match(types=frozenset({"Freeze"}))), policy=Policy(approves=False))
     assert story.turn() == []
-    assert (story.state, story.saga.why) == (State.PREPARED, "ready; this agent is set never to approve")
+    assert (story.state, story.saga.why) == (State.PREPARED, "ready; agent.toml says never to approve")
 
 
 def test_a_failed_preparation_is_not_approved_either_where_all_else_is() -> None:
     story = Story(rule(retries=0), policy=UNPREPARED)
     story.turn()
-    story.end(PREPARE, ok=False, said="no")
+    story.end(PREPARE, ok=False, message="no")
     assert story.turn() == []
     assert story.saga.why == "not approved, because preparation failed: drain (no)"
 
@@ -96,14 +96,14 @@ def test_stages_one_after_the_other_and_back_in_reverse() -> None:
 def test_a_failure_is_retried_then_blocks() -> None:
     story = Story(rule(retries=1), rule("later", stage=1))
     story.turn()
-    story.end(PREPARE, ok=False, said="exit code 1")
+    story.end(PREPARE, ok=False, message="exit code 1")
     assert story.turn() == []
-    assert "tried again" in story.saga.why
+    assert "retried" in story.saga.why
     story.wait(1)
     [begin] = story.turn()
     assert isinstance(begin, Begin)
     assert begin.step.attempt == 2
-    story.end(PREPARE, ok=False, said="exit code 1")
+    story.end(PREPARE, ok=False, message="exit code 1")
     story.wait(60)
     assert story.turn() == []
     assert story.saga.why == "not approved, because preparation failed: drain (exit code 1)"
@@ -252,7 +252,7 @@ def test_cancel_in_the_middle_of_preparing_undoes() -> None:
     assert story.turn() == [Stop(phase=PREPARE, handler="drain")]
     assert story.turn() == []
     assert story.saga.why == "waits until drain has stopped"
-    story.end(PREPARE, ok=False, said="stopped")
+    story.end(PREPARE, ok=False, message="stopped")
     assert story.begun() == ["undo drain"]
     story.end(UNDO)
     story.turn()
@@ -331,11 +331,11 @@ def test_what_was_prepared_is_tried_to_be_taken_back_for_a_while() -> None:
     tries = 0
     while story.saga.live:
         tries += 1
-        story.end(RECOVER, ok=False, said="exit code 2")
+        story.end(RECOVER, ok=False, message="exit code 2")
         story.wait(30)
         story.turn()
     assert (story.now - T0, tries) == (timedelta(minutes=15, seconds=30), 31)
-    assert story.saga.why == "gone without a start seen, and recovered, except for drain (exit code 2)"
+    assert story.saga.why == "gone without a visible start, and recovered, except for drain (exit code 2)"
 
 
 def test_a_recovery_that_only_goes_on_trying_holds_up_nobody() -> None:
@@ -353,7 +353,7 @@ def test_a_recovery_that_only_goes_on_trying_holds_up_nobody() -> None:
 
 def test_what_does_not_block_is_not_worth_so_much() -> None:
     story = gone(rule(retries=0, blocks=False))
-    story.end(RECOVER, ok=False, said="no answer")
+    story.end(RECOVER, ok=False, message="no answer")
     story.turn()
     assert not story.saga.live
 
@@ -449,7 +449,7 @@ def test_a_start_under_way_after_a_loss() -> None:
 def test_a_handler_works_for_one_event_at_a_time() -> None:
     story = Story()
     assert story.begun(busy={"drain"}) == []
-    assert story.saga.why == "drain is at work for another event"
+    assert story.saga.why == "drain runs for another event"
     assert story.begun() == ["prepare drain"]
 
 
@@ -593,9 +593,9 @@ def test_only_a_program_of_the_same_boot_may_still_run_after_a_restart() -> None
     group = ProcessGroup(number=7, started=1, boot="this")
     story = Story()
     story.turn()
-    assert transitions.born(story.saga, ON_STARTED, "drain", 1, group) is None
-    assert transitions.born(story.saga, PREPARE, "drain", 2, group) is None
-    running = transitions.born(story.saga, PREPARE, "drain", 1, group)
+    assert transitions.with_group(story.saga, ON_STARTED, "drain", 1, group) is None
+    assert transitions.with_group(story.saga, PREPARE, "drain", 2, group) is None
+    running = transitions.with_group(story.saga, PREPARE, "drain", 1, group)
     assert running is not None
     assert transitions.resumed(running, "this") == running
     assert [step.progress for step in transitions.resumed(running, "another").steps] == [Progress.INTERRUPTED]
@@ -603,7 +603,7 @@ def test_only_a_program_of_the_same_boot_may_still_run_after_a_restart() -> None
     assert story.turn() == [], "it is ended first"
     story.end(PREPARE)
     assert [step.group for step in story.saga.steps] == [None]
-    assert transitions.born(story.saga, PREPARE, "drain", 1, group) is None
+    assert transitions.with_group(story.saga, PREPARE, "drain", 1, group) is None
 
 
 # Which reboot it was
@@ -694,13 +694,13 @@ def test_a_reboot_that_was_started_and_never_came_is_told() -> None:
     story.turn()
     story.end(RECOVER)
     story.turn()
-    assert story.saga.why == "recovered, though this machine did not reboot"
+    assert story.saga.why == "recovered, although this machine did not reboot"
 
 
 @pytest.mark.parametrize(
     ("resources", "ends", "outcome"),
     [
-        (("web-7",), State.RECOVERING, "gone without a start seen, and recovered"),
+        (("web-7",), State.RECOVERING, "gone without a visible start, and recovered"),
         (("web-7", ME), State.UNDOING, "cancelled before its start, and undone"),
     ],
 )
@@ -797,14 +797,14 @@ def test_ids_are_compared_without_regard_to_case() -> None:
 def observed(story: Story, phase: Phase) -> None:
     step = story.saga.step(phase, "drain")
     assert step is not None
-    story.saga = transitions.ended(story.saga, step, rule(), ok=True, said="", now=story.now, observed=True)
+    story.saga = transitions.ended(story.saga, step, rule(), ok=True, message="", now=story.now, observed=True)
 
 
 def test_one_that_observes_says_what_it_would_do() -> None:
     story = Story(rule())
     story.more = {"observes": True}
     assert story.begun() == ["prepare drain"]
-    assert story.saga.why == "only observed: drain would be at work (prepare, attempt 1)"
+    assert story.saga.why == "only observed: drain would run (prepare, attempt 1)"
     observed(story, Phase.PREPARE)
     assert story.turn() == []
     at = "would have approved at 2026-01-01 12:00:00 UTC"
@@ -826,7 +826,7 @@ def test_one_that_observes_says_that_it_would_not_have_approved() -> None:
     story.turn()
     observed(story, Phase.PREPARE)
     story.turn()
-    assert story.saga.why == "only observed: ready; this agent is set never to approve"
+    assert story.saga.why == "only observed: ready; agent.toml says never to approve"
     story.listed = started()
     story.turn()
     observed(story, Phase.ON_STARTED)
@@ -850,4 +850,4 @@ def test_what_was_really_approved_is_not_said_to_be_only_observed() -> None:
     story.turn()
     observed(story, Phase.RECOVER)
     story.turn()
-    assert story.saga.why == "only observed: gone without a start seen, and would have been recovered from"
+    assert story.saga.why == "only observed: gone without a visible start, and would have been recovered from"

@@ -6,7 +6,7 @@ from forenotice.agent.handlers import GRACE, Outcome, Work, facts, tables
 from forenotice.programs import process
 
 SHELL = "/bin/sh"
-_PARSING = 5.0
+_PARSE_SECONDS = 5.0
 
 
 class Command:
@@ -15,46 +15,42 @@ class Command:
         self._grace = grace
 
     def run(self, work: Work) -> Outcome:
-        argv = self._config.commands.get(work.phase)
-        if argv is None:
-            return Outcome(ok=True, said="nothing to run")
-        program = process.Program(
-            argv=self._argv(argv),
-            environment={**facts.environment(work), **self._config.environment},
-            directory=self._config.directory,
-            stdin=facts.encoded(work),
-        )
+        if (argv := self._config.commands.get(work.phase)) is None:
+            return Outcome(ok=True, message="nothing to run")
+        program = self._program(self._argv(argv), facts.environment(work), facts.encoded(work))
         try:
             ended = process.execute(
-                program, seconds=work.seconds_left, stop=work.stop, grace=self._grace, born=work.born
+                program, seconds=work.seconds_left, stop=work.stop, grace=self._grace, on_start=work.on_start
             )
         except process.ProgramError as error:
-            return Outcome(ok=False, said=error.message)
-        return Outcome(ok=ended.ok, said=ended.said)
+            return Outcome(ok=False, message=error.message)
+        return Outcome(ok=ended.ok, message=ended.message)
 
     def rehearse(self) -> Outcome:
-        ok, said = True, []
+        ok, messages = True, []
         for phase, argv in self._config.commands.items():
             try:
-                said.append(f"{phase} would run {self._found(argv)}")
+                messages.append(f"{phase} would run {self._located(argv)}")
             except process.ProgramError as error:
                 ok = False
-                said.append(f"{phase} would fail: {error.message}")
-        return Outcome(ok=ok, said="; ".join(said))
+                messages.append(f"{phase} would fail: {error.message}")
+        return Outcome(ok=ok, message="; ".join(messages))
 
-    def _found(self, argv: tables.Argv) -> str:
+    def _located(self, argv: tables.Argv) -> str:
         place = process.locate(self._program(self._argv(argv)))
         if self._config.shell:
-            # Read, not run: -n.
-            parsed = process.execute(
-                self._program((SHELL, "-n", "-c", *argv)), seconds=_PARSING, stop=threading.Event()
-            )
+            # -n: parse only.
+            shell = self._program((SHELL, "-n", "-c", *argv))
+            parsed = process.execute(shell, seconds=_PARSE_SECONDS, stop=threading.Event())
             if not parsed.ok:
-                raise process.ProgramError(f"{SHELL} does not understand it: {parsed.said}")
-        return facts.plain(place)
+                raise process.ProgramError(f"{SHELL} does not understand it: {parsed.message}")
+        return process.plain(place)
 
     def _argv(self, given: tables.Argv) -> tuple[str, ...]:
         return (SHELL, "-c", *given) if self._config.shell else given
 
-    def _program(self, argv: tuple[str, ...]) -> process.Program:
-        return process.Program(argv=argv, environment=self._config.environment, directory=self._config.directory)
+    def _program(
+        self, argv: tuple[str, ...], variables: dict[str, str] | None = None, stdin: bytes = b""
+    ) -> process.Program:
+        environment = {**(variables or {}), **self._config.environment}
+        return process.Program(argv=argv, environment=environment, directory=self._config.directory, stdin=stdin)

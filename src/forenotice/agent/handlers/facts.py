@@ -1,4 +1,4 @@
-"""The facts about an event, as handlers are told them: as variables, and as one JSON object."""
+"""The facts about an event, as handlers get them: variables, one JSON object, and templates with variables in them."""
 
 import math
 import re
@@ -9,19 +9,19 @@ from urllib.parse import quote_plus
 
 import msgspec
 
-from forenotice.agent.handlers import Work, facts
+from forenotice.agent.handlers import Work
 from forenotice.agent.rules.saga import Step
 from forenotice.client.events import Event
-from forenotice.programs import process
+from forenotice.programs.process import plain
 from forenotice.wire import dates
 
-plain = process.plain
 LONGEST = 16 * 1024
 """Bytes of one variable; a kernel refuses to start a program with more than 128 KiB in one."""
+Escape = Callable[[str], str]
 
 
 def document(work: Work) -> dict[str, object]:
-    """What is JSON on a command's stdin: `event` in the words of the protocol, as it was listed."""
+    """The JSON on a command's standard input: `event` in the words of the protocol, as it was listed."""
     return {
         "phase": work.phase.value,
         "handler": work.handler,
@@ -41,12 +41,11 @@ def encoded(work: Work) -> bytes:
 
 
 def environment(work: Work) -> dict[str, str]:
-    """The same as variables."""
-    return {name: plain(_bounded(tell(work))) for name, tell in _VARIABLES.items()}
+    return {name: plain(_bounded(value(work))) for name, value in _VARIABLES.items()}
 
 
 def marks(event: Event, step: Step) -> dict[str, str]:
-    """Some of them, by which a process of this attempt is recognised."""
+    """Those variables that identify a process of this attempt."""
     return {
         "FORENOTICE_PHASE": step.phase.value,
         "FORENOTICE_HANDLER": step.handler,
@@ -55,18 +54,41 @@ def marks(event: Event, step: Step) -> dict[str, str]:
     }
 
 
+def fill(template: str, variables: Mapping[str, str], escape: Escape = str) -> str:
+    """Unknown variables stay as they are: an odd message is better than none."""
+    return Template(template).safe_substitute({name: escape(value) for name, value in variables.items()})
+
+
+def template_flaw(text: str) -> str:
+    """What is wrong with a template; empty when nothing is."""
+    template = Template(text)
+    if not template.is_valid():
+        return "a $ stands alone: write $$ for a dollar sign"
+    unknown = sorted(set(template.get_identifiers()) - set(NAMES))
+    if unknown:
+        return f"${unknown[0]} is not known: the names are {', '.join(NAMES)}, and $$ is a dollar sign"
+    return ""
+
+
+def escape_for(content_type: str) -> Escape:
+    """So that a value cannot end the string around it."""
+    kind = content_type.partition(";")[0].strip().lower()
+    if re.fullmatch(r"application/(.+\+)?json|text/json", kind):
+        return lambda value: msgspec.json.encode(value).decode()[1:-1]
+    return quote_plus if kind == "application/x-www-form-urlencoded" else str
+
+
 def _bounded(text: str) -> str:
     return text[:LONGEST].encode(errors="replace")[:LONGEST].decode(errors="ignore")
 
 
 def _resources(work: Work) -> str:
-    """Cut between names if need be: the beginning of one could be another VM's."""
+    """Cut between names if too long: part of a name could be another VM's."""
     text = " ".join(work.event.resources)
     return text if _bounded(text) == text else _bounded(text).rpartition(" ")[0]
 
 
 def _duration(work: Work) -> str:
-    """Empty where the endpoint's version does not tell it."""
     return "" if work.event.duration_seconds is None else str(work.event.duration_seconds)
 
 
@@ -75,7 +97,7 @@ def _moment(moment: datetime | None) -> str | None:
 
 
 def _pause(seconds: float | None) -> str:
-    """0: it was watched for, and there was none. Empty: nobody knows."""
+    """0: it was measured, and there was none. Empty: unknown."""
     return "" if seconds is None else f"{seconds:.3f}" if seconds else "0"
 
 
@@ -95,12 +117,12 @@ _VARIABLES: Mapping[str, Callable[[Work], str]] = {
     "FORENOTICE_DEADLINE": lambda work: _moment(work.deadline) or "",
     "FORENOTICE_SECONDS_LEFT": lambda work: str(math.floor(work.seconds_left)),
     "FORENOTICE_PAUSE_SECONDS": lambda work: _pause(work.pause),
-    # The names that azure-scheduledevents-manager gave them.
-    "EVENT_ID": lambda work: work.event.id,
-    "EVENT_TYPE": lambda work: work.event.type,
-    "EVENT_STATUS": lambda work: work.event.status,
-    "EVENT_SOURCE": lambda work: work.event.source or "",
-    "EVENT_DESCRIPTION": lambda work: work.event.description or "",
+}
+# The names that azure-scheduledevents-manager gave them.
+_VARIABLES = {
+    **_VARIABLES,
+    **{name: _VARIABLES[f"FORENOTICE_{name}"] for name in ("EVENT_ID", "EVENT_TYPE", "EVENT_STATUS", "EVENT_SOURCE")},
+    "EVENT_DESCRIPTION": _VARIABLES["FORENOTICE_EVENT_DESCRIPTION"],
     "EVENT_NOTBEFORE": lambda work: work.event.not_before_text,
     "EVENT_RESOURCES": _resources,
     "EVENT_RESOURCETYPE": lambda work: work.event.resource_type,
@@ -108,36 +130,3 @@ _VARIABLES: Mapping[str, Callable[[Work], str]] = {
 }
 NAMES = tuple(_VARIABLES)
 """Of all variables: what templates may use."""
-
-
-Escape = Callable[[str], str]
-
-
-def fill(text: str, variables: Mapping[str, str], escape: Escape = str) -> str:
-    """What is not known stays as it is: a message that looks odd is better than none."""
-    return Template(text).safe_substitute({name: escape(value) for name, value in variables.items()})
-
-
-def flaw(text: str) -> str:
-    """What is wrong with a template, for its author; empty when nothing is."""
-    template = Template(text)
-    if not template.is_valid():
-        return "a $ stands alone: write $$ for a dollar sign"
-    unknown = sorted(set(template.get_identifiers()) - set(facts.NAMES))
-    if unknown:
-        return f"${unknown[0]} is not known: the names are {', '.join(facts.NAMES)}, and $$ is a dollar sign"
-    return ""
-
-
-def escape_for(content_type: str) -> Escape:
-    """So that a value cannot end the string that it stands in."""
-    kind = content_type.partition(";")[0].strip().lower()
-    if re.fullmatch(r"application/(.+\+)?json|text/json", kind):
-        return _within_json
-    if kind == "application/x-www-form-urlencoded":
-        return quote_plus
-    return str
-
-
-def _within_json(value: str) -> str:
-    return msgspec.json.encode(value).decode()[1:-1]

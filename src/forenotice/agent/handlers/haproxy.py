@@ -2,25 +2,22 @@
 
 import socket
 import threading
-import time
 from collections.abc import Iterable, Mapping, Sequence
 
-from forenotice.agent import handlers
-from forenotice.agent.handlers import Outcome, Work, facts, tables
+from forenotice.agent import Runtime
+from forenotice.agent.handlers import Outcome, StoppedError, Work, read_memo, tables, within, write_memo
 from forenotice.agent.rules.policy import Phase
 from forenotice.core import errors
-from forenotice.programs import process
+from forenotice.programs.process import plain, reason
 
-FORCED_MAINTENANCE = 0x01
-FORCED_DRAIN = 0x08
-"""Of srv_admin_state: what somebody asked for over the runtime API or in the configuration."""
+FORCED_MAINTENANCE, FORCED_DRAIN = 0x01, 0x08
+"""Of srv_admin_state: what an administrator asked for over the runtime API or in the configuration."""
 NO_BACKEND = "Can't find backend"
 """How a reply begins when there is none of that name."""
 REPLY_TIMEOUT = 5.0
 LARGEST_REPLY = 4 * 1024 * 1024
-LOOK = 0.25
-"""Seconds between two counts of sessions, and between two tries to reach one that is still starting."""
-_LONGEST_REASON = 200
+POLL = 0.25
+"""Seconds between two counts of sessions, and between two attempts to reach a HAProxy that is still starting."""
 
 
 class HaproxyError(errors.UnavailableError):
@@ -34,143 +31,145 @@ class AwayError(HaproxyError):
 
 
 class Haproxy:
-    def __init__(self, config: tables.Haproxy) -> None:
+    def __init__(self, config: tables.Haproxy, runtime: Runtime) -> None:
         self._config = config
+        self._runtime = runtime
 
     def run(self, work: Work) -> Outcome:
-        api = Api(self._config.socket, until=time.monotonic() + work.seconds_left, stop=work.stop)
+        api = Api(self._config.socket, self._runtime, seconds=work.seconds_left, stop=work.stop)
         try:
             if work.phase is Phase.PREPARE:
                 return self._drain(work, api)
-            ours = handlers.read_memo(work.memo)
-            return self._make_ready(self._config.servers if ours is None else ours, api)
-        except (HaproxyError, handlers.StoppedError) as error:
-            return Outcome(ok=False, said=error.message)
+            ours = read_memo(work.memo)
+            return _make_ready(self._config.servers if ours is None else ours, api)
+        except (HaproxyError, StoppedError) as error:
+            return Outcome(ok=False, message=error.message)
 
     def rehearse(self) -> Outcome:
-        api = Api(self._config.socket, until=time.monotonic() + REPLY_TIMEOUT, stop=threading.Event())
+        api = Api(self._config.socket, self._runtime, seconds=REPLY_TIMEOUT, stop=threading.Event())
         try:
-            level = api.ask("show cli level").strip()
+            level = api.send("show cli level").strip()
             states = api.states(self._config.servers)
         except HaproxyError as error:
-            return Outcome(ok=False, said=error.message)
+            return Outcome(ok=False, message=error.message)
         if level != "admin":
-            return Outcome(ok=False, said=f"{api.place} lets us be {level[:20]} only: give that socket `level admin`")
-        return Outcome(ok=True, said=f"would drain {', '.join(states)} through {api.place}")
+            message = f"{api.place} gives us the level {level[:20]} only: give that socket `level admin`"
+            return Outcome(ok=False, message=message)
+        return Outcome(ok=True, message=f"would drain {', '.join(states)} through {api.place}")
 
     def _drain(self, work: Work, api: "Api") -> Outcome:
-        ours = handlers.read_memo(work.memo)
+        ours = read_memo(work.memo)
         if ours is None:
             states = api.states(self._config.servers)
-            # What an administrator took out already is not ours to bring back.
+            # A server that an administrator took out is not made ready again.
             ours = tuple(name for name, state in states.items() if not state & (FORCED_DRAIN | FORCED_MAINTENANCE))
-        work.remember(handlers.write_memo(ours))
+        work.remember(write_memo(ours))
         for server in ours:
             api.set_state(server, "drain")
-        said = f"drained {', '.join(ours)}" if ours else "all servers were out already"
+        message = f"drained {', '.join(ours)}" if ours else "all servers were out already"
         if not self._config.wait:
-            return Outcome(ok=True, said=said)
+            return Outcome(ok=True, message=message)
         while left := api.sessions(self._config.servers):
             if not api.pause():
-                many = "1 session" if sum(left.values()) == 1 else f"{sum(left.values())} sessions"
-                return Outcome(ok=False, said=f"{many} left on {', '.join(left)}")
-        return Outcome(ok=True, said=f"{said}; no session is left")
+                count = sum(left.values())
+                sessions = "1 session" if count == 1 else f"{count} sessions"
+                return Outcome(ok=False, message=f"{sessions} left on {', '.join(left)}")
+        return Outcome(ok=True, message=f"{message}; no session is left")
 
-    def _make_ready(self, servers: Sequence[str], api: "Api") -> Outcome:
-        """Also of one that is still starting, as after a reboot of this VM."""
-        while True:
-            try:
-                states = api.known_states(servers)
-                break
-            except AwayError:
-                if not api.pause():
-                    raise
-        # Since then somebody may have decided otherwise.
-        drained = [name for name, state in states.items() if state & FORCED_DRAIN and not state & FORCED_MAINTENANCE]
-        for server in drained:
-            api.set_state(server, "ready")
-        said = f"made ready {', '.join(drained)}" if drained else "no server was drained"
-        # What is no longer configured cannot be brought back, and is no reason to leave the others out.
-        gone = [name for name in servers if name not in states]
-        return Outcome(ok=True, said=f"{said}; {api.lacks(gone)}" if gone else said)
+
+def _make_ready(servers: Sequence[str], api: "Api") -> Outcome:
+    while True:
+        try:
+            states = api.known_states(servers)
+            break
+        except AwayError:
+            # After a reboot of this VM it may still be starting.
+            if not api.pause():
+                raise
+    # An administrator may have put one into maintenance since.
+    drained = [name for name, state in states.items() if state & FORCED_DRAIN and not state & FORCED_MAINTENANCE]
+    for server in drained:
+        api.set_state(server, "ready")
+    message = f"made ready {', '.join(drained)}" if drained else "no server was drained"
+    # A server that is no longer configured does not keep the others out.
+    gone = [name for name in servers if name not in states]
+    return Outcome(ok=True, message=f"{message}; {api.lacks(gone)}" if gone else message)
 
 
 class Api:
     """One command, one connection, one reply; an error is a reply like any other."""
 
-    def __init__(self, place: str, *, until: float, stop: threading.Event) -> None:
-        self.place = facts.plain(place)
+    def __init__(self, place: str, runtime: Runtime, *, seconds: float, stop: threading.Event) -> None:
+        self.place = plain(place)
         self._place = place
-        self._until = until
+        self._runtime = runtime
+        self._until = runtime.monotonic() + seconds
         self._stop = stop
 
-    def ask(self, command: str) -> str:
-        limit = min(self._until, time.monotonic() + REPLY_TIMEOUT)
+    def send(self, command: str) -> str:
+        limit = min(self._until, self._runtime.monotonic() + REPLY_TIMEOUT)
         try:
-            return handlers.within(
-                lambda: self._exchange(command, limit), until=limit, stop=self._stop, interrupt=lambda: None
-            )
+            return within(lambda: self._exchange(command, limit), self._runtime, until=limit, stop=self._stop)
         except OSError as error:
-            raise AwayError(f"HAProxy at {self.place}: {process.of_error(error)}") from None
+            raise AwayError(f"HAProxy at {self.place}: {reason(error)}") from None
 
     def states(self, servers: Sequence[str]) -> Mapping[str, int]:
         """The administrative state of each."""
-        return self._only(servers, self.known_states(servers))
+        return self._all_of(servers, self.known_states(servers))
 
     def known_states(self, servers: Sequence[str]) -> Mapping[str, int]:
-        """Of those that there are."""
+        """Of those that exist."""
         found = {}
         for backend in _backends(servers):
-            version, header, *rows = [*self.ask(f"show servers state {backend}").splitlines(), "", ""]
+            command = f"show servers state {backend}"
+            version, header, *rows = [*self.send(command).splitlines(), "", ""]
             if version.startswith(NO_BACKEND):
                 continue
             if version != "1" or not header.startswith("# "):
-                raise self._refusal(f"show servers state {backend}", version)
+                raise _refusal(command, version)
             for row in _rows(header.removeprefix("# ").split(), (line.split() for line in rows)):
                 found[f"{row.get('be_name')}/{row.get('srv_name')}"] = _number(row, "srv_admin_state")
         return {name: found[name] for name in servers if name in found}
 
     def sessions(self, servers: Sequence[str]) -> Mapping[str, int]:
-        """How many each still has; nothing of those that have none."""
+        """Of those servers that still have some."""
         found = {}
         for backend in _backends(servers):
-            header, *rows = [*self.ask(f"show stat {backend} 4 -1").splitlines(), ""]
+            header, *rows = [*self.send(f"show stat {backend} 4 -1").splitlines(), ""]
             if not header.startswith("# "):
-                raise self._refusal(f"show stat {backend}", header)
+                raise _refusal(f"show stat {backend}", header)
             for row in _rows(header.removeprefix("# ").split(","), (line.split(",") for line in rows)):
                 found[f"{row.get('pxname')}/{row.get('svname')}"] = _number(row, "scur")
-        return {name: count for name, count in self._only(servers, found).items() if count}
+        return {name: count for name, count in self._all_of(servers, found).items() if count}
 
     def set_state(self, server: str, state: str) -> None:
         command = f"set server {server} state {state}"
-        reply = self.ask(command).strip()
-        if reply:
-            raise self._refusal(command, reply)
+        if reply := self.send(command).strip():
+            raise _refusal(command, reply)
 
     def pause(self) -> bool:
         """Wait a little; whether there is time to go on."""
-        if time.monotonic() + LOOK >= self._until:
+        if self._runtime.monotonic() + POLL >= self._until:
             return False
-        if self._stop.wait(LOOK):
-            raise handlers.StoppedError
+        if self._stop.wait(POLL):
+            raise StoppedError
         return True
 
     def lacks(self, servers: Sequence[str]) -> str:
         return f"HAProxy at {self.place} has no server {', '.join(servers)}"
 
-    def _only(self, servers: Sequence[str], found: Mapping[str, int]) -> Mapping[str, int]:
-        missing = [name for name in servers if name not in found]
-        if missing:
+    def _all_of(self, servers: Sequence[str], found: Mapping[str, int]) -> Mapping[str, int]:
+        if missing := [name for name in servers if name not in found]:
             raise HaproxyError(self.lacks(missing))
         return {name: found[name] for name in servers}
 
     def _exchange(self, command: str, limit: float) -> str:
         reply = bytearray()
-        with self._connect(_left(limit)) as connected:
-            connected.sendall(f"{command}\n".encode())
+        with self._connect(self._left(limit)) as connection:
+            connection.sendall(f"{command}\n".encode())
             while True:
-                connected.settimeout(_left(limit))
-                piece = connected.recv(65536)
+                connection.settimeout(self._left(limit))
+                piece = connection.recv(65536)
                 if not piece:
                     return reply.decode(errors="replace")
                 reply += piece
@@ -185,9 +184,15 @@ class Api:
         host, _, port = self._place.rpartition(":")
         return socket.create_connection((host.strip("[]"), int(port)), timeout)
 
-    def _refusal(self, command: str, reply: str) -> HaproxyError:
-        reason = facts.plain(reply)[:_LONGEST_REASON].strip() or "nothing"
-        return HaproxyError(f"HAProxy answered `{command}` with: {reason}")
+    def _left(self, limit: float) -> float:
+        left = limit - self._runtime.monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        return left
+
+
+def _refusal(command: str, reply: str) -> HaproxyError:
+    return HaproxyError(f"HAProxy answered `{command}` with: {plain(reply)[:200].strip() or 'nothing'}")
 
 
 def _backends(servers: Iterable[str]) -> Sequence[str]:
@@ -203,10 +208,3 @@ def _number(row: Mapping[str, str], column: str) -> int:
     if not text.isdecimal():
         raise HaproxyError(f"HAProxy answered without {column}")
     return int(text)
-
-
-def _left(limit: float) -> float:
-    left = limit - time.monotonic()
-    if left <= 0:
-        raise TimeoutError("timed out")
-    return left

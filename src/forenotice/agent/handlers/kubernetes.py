@@ -1,73 +1,140 @@
-"""Moving the pods off a node: by eviction, as their disruption budgets allow, and by force near the end."""
+"""`kubernetes`: cordon and drain this VM's node of a cluster, and uncordon it afterwards. Runs only in a child process.
+
+The permissions that its user needs in the cluster are in NEEDED. Whether a cordon is ours is recorded on the node, so
+it is known even when this VM has lost its journal: in our annotation, and in the API server's record of who changed
+which field. The annotation alone would outlast an uncordon by somebody else.
+"""
 
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from forenotice.agent import Runtime
 from forenotice.agent.handlers import Outcome
-from forenotice.agent.handlers.kubernetes_api import (
-    AT_A_TIME,
-    MANAGER,
-    Api,
-    ApiError,
-    CredentialsError,
-    Node,
-    Pod,
-    connect,
-)
+from forenotice.agent.handlers.kubernetes_api import MANAGER, Api, ApiError, CredentialsError, Node, Pod, connect
 from forenotice.agent.handlers.tables import Kubernetes
 from forenotice.agent.rules.policy import Phase
 from forenotice.core import backoff
 
-MOST_TOLD = 5
-"""Pods that are named."""
+NEEDED = (("get", "nodes", ""), ("patch", "nodes", ""), ("list", "pods", ""), ("create", "pods", "eviction"))
+TO_ESCALATE = ("delete", "pods", "")
+MARK = "forenotice/cordoned-by"
+"""Annotation of a node that we cordoned: the id of the event for which we did."""
+CONCURRENT_EVICTIONS = 8
+MOST_NAMED = 5
+"""Pods in a message."""
 LEAST_GRACE = 1
-"""Seconds; with none, a pod would be gone for the API server while its containers still run."""
-
-
+"""Seconds; with none, the API server would forget a pod while its containers still run."""
 T = TypeVar("T")
 
 
 class Retrier:
-    def __init__(self, until: float, *, pause: float = 1.0, longest: float = 5.0) -> None:
+    """Repeats requests until a deadline, and prints progress."""
+
+    def __init__(self, until: float, runtime: Runtime, *, pause: float = 1.0, longest: float = 5.0) -> None:
+        """`pause` and `longest` are the first and the longest pause between two attempts, in seconds."""
+        self.runtime = runtime
+        self.pause, self.longest = pause, longest
         self._until = until
-        self.pause = pause
-        """Seconds before asking again."""
-        self.longest = longest
-        """And when that did not help for a while."""
-        self._waiting = threading.Event()
-        self._said = ""
+        self._printed = ""
 
     @property
     def left(self) -> float:
-        return self._until - time.monotonic()
+        return self._until - self.runtime.monotonic()
 
     def wait(self, seconds: float) -> None:
-        self._waiting.wait(max(0.0, min(seconds, self.left)))
+        threading.Event().wait(max(0.0, min(seconds, self.left)))
 
-    def keep_asking(self, question: Callable[[], T]) -> T:
-        """Until it is answered, refused for good, or the time is up."""
-        pause = self.pause
+    def retry(self, request: Callable[[], T]) -> T:
+        """Until it succeeds, is refused for good, or the time is up."""
+        pauses = backoff.pauses(self.pause, self.longest)
         while True:
             try:
-                return question()
+                return request()
             except ApiError as error:
-                if not error.passes or self.left <= 0:
+                if not error.temporary or self.left <= 0:
                     raise
-                self.tell(f"asking again: {error}")
-                self.wait(max(pause, error.retry_after))
-                pause = min(2 * pause, self.longest)
+                self.report(f"asking again: {error}")
+                self.wait(max(next(pauses), error.retry_after))
 
-    def tell(self, text: str) -> None:
-        """Progress, unless it was told already."""
-        if text != self._said:
+    def report(self, text: str) -> None:
+        if text != self._printed:
             print(text, flush=True)
-        self._said = text
+        self._printed = text
+
+
+def run(config: Kubernetes, facts: Mapping[str, Any], retrier: Retrier) -> Outcome:
+    node = config.node or facts["name"].lower()
+    try:
+        with connect(config) as api:
+            match Phase(facts["phase"]):
+                case Phase.PREPARE:
+                    event = facts["event"]["EventId"]
+                    retrier.report(retrier.retry(lambda: cordon(api, node, event)))
+                    return Drain(api, retrier, node, grace=config.grace_period, escalate=config.escalate).run()
+                case Phase.RECOVER | Phase.UNDO:
+                    return Outcome(ok=True, message=retrier.retry(lambda: uncordon(api, node)))
+                case Phase.ON_STARTED:
+                    return Outcome(ok=True)
+    except (ApiError, CredentialsError) as error:
+        return Outcome(ok=False, message=error.message)
+
+
+def rehearse(config: Kubernetes) -> Outcome:
+    try:
+        with connect(config) as api:
+            needed = (*NEEDED, TO_ESCALATE) if config.escalate else NEEDED
+            lacking = [f"{verb} {'/'.join(filter(None, what))}" for verb, *what in needed if not api.may(verb, *what)]
+            if lacking:
+                message = f"it may not: {', '.join(lacking)}; allow its user that by a ClusterRole"
+                return Outcome(ok=False, message=message)
+            if not config.node:
+                return Outcome(ok=True, message="would cordon and drain the node that has this VM's name")
+            api.node(config.node)
+            pods = list(api.pods(config.node))
+    except (ApiError, CredentialsError) as error:
+        return Outcome(ok=False, message=error.message)
+    staying = sum(pod.stays for pod in pods)
+    message = f"would cordon {config.node} and move {len(pods) - staying} pods; {staying} would stay"
+    return Outcome(ok=True, message=message)
+
+
+def cordon(api: Api, name: str, event: str) -> str:
+    node = api.node(name)
+    if node.spec.unschedulable:
+        return f"{name} is cordoned already" + ("" if _is_ours(node) else ", by somebody else")
+    metadata = {"resourceVersion": node.metadata.resource_version, "annotations": {MARK: event}}
+    api.patch_node(name, {"metadata": metadata, "spec": {"unschedulable": True}})
+    return f"{name} is cordoned"
+
+
+def uncordon(api: Api, name: str) -> str:
+    try:
+        node = api.node(name)
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        # A node that registers again is not cordoned.
+        return f"there is no node {name} at present: nothing to uncordon"
+    if node.metadata.annotation(MARK) is None:
+        return f"{name} was not cordoned by us, and is left as it is"
+    unmark = {"metadata": {"resourceVersion": node.metadata.resource_version, "annotations": {MARK: None}}}
+    if node.spec.unschedulable and not _is_ours(node):
+        api.patch_node(name, unmark)
+        return f"{name} was cordoned again by somebody else, and stays cordoned"
+    api.patch_node(name, {**unmark, "spec": {"unschedulable": None}})
+    return f"{name} is uncordoned"
+
+
+def _is_ours(node: Node) -> bool:
+    marked = node.metadata.annotation(MARK) is not None
+    return marked and (not node.cordoned_by or MANAGER in node.cordoned_by)
 
 
 class Drain:
+    """Moves the pods off a node: by eviction, as their disruption budgets allow, and by deletion near the deadline."""
+
     def __init__(self, api: Api, retrier: Retrier, node: str, *, grace: timedelta | None, escalate: timedelta) -> None:
         self._api = api
         self._retrier = retrier
@@ -76,66 +143,64 @@ class Drain:
         self._escalate = escalate.total_seconds()
         self._escalating = False
         self._first: frozenset[str] | None = None
-        """Who was there at the beginning."""
-        self._sent: set[str] = set()
+        """The pods at the beginning."""
+        self._evicted: set[str] = set()
         self._refused: dict[str, str] = {}
-        self._tries: dict[str, int] = {}
+        self._attempts: dict[str, int] = {}
         self._next: dict[str, float] = {}
         """When to try again; all of these by uid."""
 
     def run(self) -> Outcome:
+        retrier = self._retrier
         while True:
-            pods = self._retrier.keep_asking(lambda: list(self._api.pods(self._node)))
+            pods = retrier.retry(lambda: list(self._api.pods(self._node)))
             going = self._going(pods)
             if not going:
-                return Outcome(ok=True, said=f"{self._node} is drained: {len(self._sent)} pods moved, {len(pods)} stay")
-            if self._retrier.left <= 0:
-                return Outcome(ok=False, said=f"{_some(going)} still on {self._node}: {self._told(going)}")
-            self._begin_to_escalate()
-            self._send_away([pod for pod in going if not pod.terminating and self._due(pod)])
-            self._retrier.tell(f"{_some(going)} to go")
-            self._retrier.wait(self._retrier.pause)
+                moved = f"{self._node} is drained: {len(self._evicted)} pods moved, {len(pods)} stay"
+                return Outcome(ok=True, message=moved)
+            count = "1 pod is" if len(going) == 1 else f"{len(going)} pods are"
+            if retrier.left <= 0:
+                return Outcome(ok=False, message=f"{count} still on {self._node}: {self._reasons(going)}")
+            if self._escalate and not self._escalating and retrier.left <= self._escalate:
+                self._escalating = True
+                self._next.clear()
+                retrier.report("time is short: pods that a budget protects are deleted from now on")
+            now = retrier.runtime.monotonic()
+            due = [pod for pod in going if not pod.terminating and now >= self._next.get(pod.metadata.uid, 0.0)]
+            self._evict_all(due)
+            retrier.report(f"{count} to go")
+            retrier.wait(retrier.pause)
 
     def _going(self, pods: Sequence[Pod]) -> Sequence[Pod]:
         moving = [pod for pod in pods if not pod.stays]
         if self._first is None:
             self._first = frozenset(pod.metadata.uid for pod in moving)
-        # What comes to a cordoned node in spite of the cordon would come again and again.
+        # A pod that tolerates the cordon would be scheduled here again and again.
         return [pod for pod in moving if pod.metadata.uid in self._first or not pod.tolerates_cordon]
 
-    def _begin_to_escalate(self) -> None:
-        if self._escalate and not self._escalating and self._retrier.left <= self._escalate:
-            self._escalating = True
-            self._next.clear()
-            self._retrier.tell("time is short: what a budget protects is deleted from now on")
-
-    def _due(self, pod: Pod) -> bool:
-        return time.monotonic() >= self._next.get(pod.metadata.uid, 0.0)
-
-    def _send_away(self, pods: Sequence[Pod]) -> None:
-        # Daemons, so that a request in flight does not keep the process from ending when it is told to.
-        for start in range(0, len(pods), AT_A_TIME):
-            batch = pods[start : start + AT_A_TIME]
-            threads = [threading.Thread(target=self._send_one_away, args=(pod,), daemon=True) for pod in batch]
-            for thread in threads:
-                thread.start()
+    def _evict_all(self, pods: Sequence[Pod]) -> None:
+        # In daemon threads, so that a request in flight does not delay the end of the process.
+        for begin in range(0, len(pods), CONCURRENT_EVICTIONS):
+            batch = pods[begin : begin + CONCURRENT_EVICTIONS]
+            threads = [
+                self._retrier.runtime.start(lambda pod=pod: self._evict(pod), "evict")  # type: ignore[misc]
+                for pod in batch
+            ]
             for thread in threads:
                 thread.join()
 
-    def _send_one_away(self, pod: Pod) -> None:
+    def _evict(self, pod: Pod) -> None:
         uid = pod.metadata.uid
         try:
             self._evict_or_delete(pod)
         except ApiError as error:
-            if error.status == 404:
-                self._sent.add(uid)
+            if error.status != 404:
+                self._refused[uid] = error.message
+                self._attempts[uid] = attempts = self._attempts.get(uid, 0) + 1
+                pause = backoff.pause(attempts, self._retrier.pause, self._retrier.longest)
+                self._next[uid] = self._retrier.runtime.monotonic() + max(pause, error.retry_after)
                 return
-            self._refused[uid] = error.message
-            self._tries[uid] = tries = self._tries.get(uid, 0) + 1
-            pause = backoff.pause(tries, self._retrier.pause, self._retrier.longest)
-            self._next[uid] = time.monotonic() + max(pause, error.retry_after)
-        else:
-            self._sent.add(uid)
+        self._evicted.add(uid)
 
     def _evict_or_delete(self, pod: Pod) -> None:
         try:
@@ -143,113 +208,12 @@ class Drain:
         except ApiError as error:
             if not (self._escalating and error.by_budget):
                 raise
-            self._api.delete(pod, self._grace_that_fits(pod))
+            usual = pod.spec.termination_grace_period_seconds if self._grace is None else self._grace
+            self._api.delete(pod, max(LEAST_GRACE, min(usual, int(self._retrier.left))))
 
-    def _grace_that_fits(self, pod: Pod) -> int:
-        usual = pod.spec.termination_grace_period_seconds if self._grace is None else self._grace
-        return max(LEAST_GRACE, min(usual, int(self._retrier.left)))
-
-    def _told(self, going: Sequence[Pod]) -> str:
+    def _reasons(self, going: Sequence[Pod]) -> str:
         reasons = [
             f"{pod.title} ({'is terminating' if pod.terminating else self._refused.get(pod.metadata.uid, 'is new')})"
-            for pod in going[:MOST_TOLD]
+            for pod in going[:MOST_NAMED]
         ]
-        return ", ".join(reasons) + (", ..." if len(going) > MOST_TOLD else "")
-
-
-def _some(pods: Sequence[Pod]) -> str:
-    return "1 pod is" if len(pods) == 1 else f"{len(pods)} pods are"
-
-
-NEEDED = (("get", "nodes", ""), ("patch", "nodes", ""), ("list", "pods", ""), ("create", "pods", "eviction"))
-TO_ESCALATE = ("delete", "pods", "")
-
-
-def run(config: Kubernetes, facts: Mapping[str, Any], until: float) -> Outcome:
-    return carry_out(config, facts, Retrier(until))
-
-
-def carry_out(config: Kubernetes, facts: Mapping[str, Any], retrier: Retrier) -> Outcome:
-    node = config.node or facts["name"].lower()
-    try:
-        with connect(config) as api:
-            match Phase(facts["phase"]):
-                case Phase.PREPARE:
-                    retrier.tell(cordon(api, retrier, node, facts["event"]["EventId"]))
-                    return Drain(api, retrier, node, grace=config.grace_period, escalate=config.escalate).run()
-                case Phase.RECOVER | Phase.UNDO:
-                    return Outcome(ok=True, said=uncordon(api, retrier, node))
-                case Phase.ON_STARTED:
-                    return Outcome(ok=True)
-    except (ApiError, CredentialsError) as error:
-        return Outcome(ok=False, said=error.message)
-
-
-def rehearse(config: Kubernetes) -> Outcome:
-    try:
-        with connect(config) as api:
-            return _rehearsed(config, api)
-    except (ApiError, CredentialsError) as error:
-        return Outcome(ok=False, said=error.message)
-
-
-def _rehearsed(config: Kubernetes, api: Api) -> Outcome:
-    needed = (*NEEDED, TO_ESCALATE) if config.escalate else NEEDED
-    lacking = [" ".join((verb, "/".join(filter(None, what)))) for verb, *what in needed if not api.may(verb, *what)]
-    if lacking:
-        return Outcome(ok=False, said=f"it may not: {', '.join(lacking)}; allow its user that by a ClusterRole")
-    if not config.node:
-        return Outcome(ok=True, said="would cordon and drain the node that has this VM's name")
-    api.node(config.node)
-    pods = list(api.pods(config.node))
-    staying = sum(pod.stays for pod in pods)
-    return Outcome(
-        ok=True, said=f"would cordon {config.node} and move {len(pods) - staying} pods; {staying} would stay"
-    )
-
-
-MARK = "forenotice/cordoned-by"
-"""Annotation of a node that we cordoned: the id of the event for which we did."""
-
-
-def cordon(api: Api, retrier: Retrier, name: str, event: str) -> str:
-    def once() -> str:
-        node = api.node(name)
-        if node.spec.unschedulable:
-            return f"{name} is cordoned already" + ("" if _is_ours(node) else ", by somebody else")
-        version = node.metadata.resource_version
-        patch = {
-            "metadata": {"resourceVersion": version, "annotations": {MARK: event}},
-            "spec": {"unschedulable": True},
-        }
-        api.patch_node(name, patch)
-        return f"{name} is cordoned"
-
-    return retrier.keep_asking(once)
-
-
-def uncordon(api: Api, retrier: Retrier, name: str) -> str:
-    def once() -> str:
-        try:
-            node = api.node(name)
-        except ApiError as error:
-            if error.status != 404:
-                raise
-            # A node that registers again is not cordoned.
-            return f"there is no node {name} at present: nothing to uncordon"
-        if node.metadata.annotation(MARK) is None:
-            return f"{name} was not cordoned by us, and is left as it is"
-        version = node.metadata.resource_version
-        unmark = {"metadata": {"resourceVersion": version, "annotations": {MARK: None}}}
-        if node.spec.unschedulable and not _is_ours(node):
-            api.patch_node(name, unmark)
-            return f"{name} was cordoned anew by somebody else, and stays so"
-        api.patch_node(name, {**unmark, "spec": {"unschedulable": None}})
-        return f"{name} is uncordoned"
-
-    return retrier.keep_asking(once)
-
-
-def _is_ours(node: Node) -> bool:
-    marked = node.metadata.annotation(MARK) is not None
-    return marked and (not node.cordoned_by or MANAGER in node.cordoned_by)
+        return ", ".join(reasons) + (", ..." if len(going) > MOST_NAMED else "")

@@ -1,20 +1,20 @@
 """`systemd`: units that are stopped to prepare; those that ran before are started again."""
 
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 
-from forenotice.agent import handlers
-from forenotice.agent.handlers import GRACE, Outcome, Work, facts, tables
+from forenotice.agent import Runtime
+from forenotice.agent.handlers import GRACE, Outcome, Work, read_memo, tables, write_memo
 from forenotice.agent.rules.policy import Phase
 from forenotice.core import errors
 from forenotice.programs import process
 
 SYSTEMCTL = ("systemctl", "--no-ask-password")
 RUNNING = frozenset({"active", "activating", "reloading", "refreshing"})
-LOOK_TIMEOUT = 10.0
-LARGEST_ANSWER = 256 * 1024
+REHEARSAL_SECONDS = 10.0
+LARGEST_OUTPUT = 256 * 1024
 """About many units."""
+Run = Callable[..., str]
 
 
 class SystemdError(errors.UnavailableError):
@@ -24,72 +24,65 @@ class SystemdError(errors.UnavailableError):
 
 
 class Systemd:
-    def __init__(self, config: tables.Systemd, *, grace: float = GRACE) -> None:
+    def __init__(self, config: tables.Systemd, runtime: Runtime, *, grace: float = GRACE) -> None:
         self._units = config.units
+        self._runtime = runtime
         self._grace = grace
 
     def run(self, work: Work) -> Outcome:
-        until = time.monotonic() + work.seconds_left
-        systemctl = Systemctl(until=until, stop=work.stop, grace=self._grace, born=work.born)
-        ran = handlers.read_memo(work.memo)
+        systemctl = self._systemctl(work.seconds_left, work.stop, work.on_start)
+        ran = read_memo(work.memo)
         try:
             if work.phase is not Phase.PREPARE:
-                return systemctl.tell("start", self._units if ran is None else ran, done="started")
+                return _tell(systemctl, "start", self._units if ran is None else ran, done="started")
             if ran is None:
-                ran = [unit["Id"] for unit in systemctl.show(self._units) if unit.get("ActiveState") in RUNNING]
-            work.remember(handlers.write_memo(ran))
-            return systemctl.tell("stop", ran, done="stopped")
+                ran = [unit["Id"] for unit in _show(systemctl, self._units) if unit.get("ActiveState") in RUNNING]
+            work.remember(write_memo(ran))
+            return _tell(systemctl, "stop", ran, done="stopped")
         except (process.ProgramError, SystemdError) as error:
-            return Outcome(ok=False, said=error.message)
+            return Outcome(ok=False, message=error.message)
 
     def rehearse(self) -> Outcome:
-        systemctl = Systemctl(until=time.monotonic() + LOOK_TIMEOUT, stop=threading.Event(), grace=self._grace)
         try:
             place = process.locate(process.Program(argv=SYSTEMCTL))
-            units = systemctl.show(self._units)
+            units = _show(self._systemctl(REHEARSAL_SECONDS, threading.Event()), self._units)
         except (process.ProgramError, SystemdError) as error:
-            return Outcome(ok=False, said=error.message)
+            return Outcome(ok=False, message=error.message)
         if not units:
-            return Outcome(ok=False, said=f"systemd knows no unit {', '.join(self._units)}")
-        missing = [unit for unit in units if unit.get("LoadState") != "loaded"]
-        if missing:
-            return Outcome(ok=False, said=f"systemd has not loaded {_listed(missing, 'LoadState')}")
-        told = _listed(units, "ActiveState")
-        return Outcome(ok=True, said=f"{place} would stop {told}, and start again what was active")
+            return Outcome(ok=False, message=f"systemd knows no unit {', '.join(self._units)}")
+        if missing := [unit for unit in units if unit.get("LoadState") != "loaded"]:
+            return Outcome(ok=False, message=f"systemd has not loaded {_listed(missing, 'LoadState')}")
+        active = _listed(units, "ActiveState")
+        return Outcome(ok=True, message=f"{place} would stop {active}, and start again what was active")
+
+    def _systemctl(self, seconds: float, stop: threading.Event, on_start: Callable[[int], None] | None = None) -> Run:
+        until = self._runtime.monotonic() + seconds
+
+        def run(verb: str, *arguments: str, kept: int = process.KEPT) -> str:
+            program = process.Program(argv=(*SYSTEMCTL, verb, *arguments), kept=kept)
+            left = until - self._runtime.monotonic()
+            ended = process.execute(program, seconds=left, stop=stop, grace=self._grace, on_start=on_start)
+            if not ended.ok:
+                raise SystemdError(f"systemctl {verb}: {ended.message[: process.KEPT]}")
+            return ended.printed
+
+        return run
 
 
-class Systemctl:
-    """The program, until the time is up."""
+def _show(systemctl: Run, units: Sequence[str]) -> Sequence[Mapping[str, str]]:
+    """The properties of each unit; of a pattern, of all that it matches."""
+    printed = systemctl("show", "--property=Id,LoadState,ActiveState", "--", *units, kept=LARGEST_OUTPUT)
+    blocks = (block.splitlines() for block in printed.split("\n\n"))
+    found = (dict(line.split("=", 1) for line in block if "=" in line) for block in blocks)
+    return [unit for unit in found if unit.get("Id")]
 
-    def __init__(
-        self, *, until: float, stop: threading.Event, grace: float, born: Callable[[int], None] | None = None
-    ) -> None:
-        self._until = until
-        self._stop = stop
-        self._grace = grace
-        self._born = born
 
-    def show(self, units: Sequence[str]) -> Sequence[Mapping[str, str]]:
-        """What systemd knows of each; of a pattern, all that it matches."""
-        printed = self._run("show", "--property=Id,LoadState,ActiveState", "--", *units, kept=LARGEST_ANSWER)
-        blocks = (block.splitlines() for block in printed.split("\n\n"))
-        found = (dict(line.split("=", 1) for line in block if "=" in line) for block in blocks)
-        return [unit for unit in found if unit.get("Id")]
-
-    def tell(self, verb: str, units: Sequence[str], *, done: str) -> Outcome:
-        if not units:
-            return Outcome(ok=True, said="none of the units was active")
-        self._run(verb, "--", *units)
-        return Outcome(ok=True, said=facts.plain(f"{done} {', '.join(units)}"))
-
-    def _run(self, verb: str, *arguments: str, kept: int = process.KEPT) -> str:
-        program = process.Program(argv=(*SYSTEMCTL, verb, *arguments), kept=kept)
-        left = self._until - time.monotonic()
-        ended = process.execute(program, seconds=left, stop=self._stop, grace=self._grace, born=self._born)
-        if not ended.ok:
-            raise SystemdError(f"systemctl {verb}: {ended.said[: process.KEPT]}")
-        return ended.printed
+def _tell(systemctl: Run, verb: str, units: Sequence[str], *, done: str) -> Outcome:
+    if not units:
+        return Outcome(ok=True, message="none of the units was active")
+    systemctl(verb, "--", *units)
+    return Outcome(ok=True, message=process.plain(f"{done} {', '.join(units)}"))
 
 
 def _listed(units: Sequence[Mapping[str, str]], key: str) -> str:
-    return facts.plain(", ".join(f"{unit['Id']} ({unit.get(key)})" for unit in units))
+    return process.plain(", ".join(f"{unit['Id']} ({unit.get(key)})" for unit in units))

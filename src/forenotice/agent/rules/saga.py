@@ -1,4 +1,4 @@
-"""The life of one event as this VM lives it: what was done for it, and how far that got."""
+"""The agent's work on one event: what was done for it and how far it got, and what sagas mean for each other."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -35,19 +35,16 @@ class Progress(StrEnum):
     """It would have been run."""
     FAILED = "failed"
     PASSED_ON = "passed on"
-    """Another event still needs what was prepared; it recovers when that one ends."""
+    """Another event still needs the preparation; the handler recovers when that one ends."""
 
     @property
     def settled(self) -> bool:
-        return self in SETTLED
-
-
-SETTLED = frozenset({Progress.DONE, Progress.OBSERVED, Progress.FAILED, Progress.PASSED_ON})
+        return self in (Progress.DONE, Progress.OBSERVED, Progress.FAILED, Progress.PASSED_ON)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessGroup:
-    """Of a handler at work; the number alone may later be another's."""
+    """Of a running handler; its number alone may later belong to another group."""
 
     number: int
     started: int
@@ -65,15 +62,15 @@ class Step:
     attempt: int
     """Counts from 1."""
     failures: int = 0
-    """Attempts that ended badly; one that we interrupted ourselves is none."""
+    """Without attempts that the agent interrupted."""
     begun_at: datetime
     since: datetime | None = None
     """When the first attempt began."""
     ended_at: datetime | None = None
     retry_at: datetime | None = None
-    said: str = ""
+    message: str = ""
     group: ProcessGroup | None = None
-    """While it runs, where it is a program."""
+    """While it runs as a program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +81,7 @@ class Pause:
     resolution: float
     """How far off that may be."""
     by: str
-    """Which clock showed it."""
+    """The clock that showed it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,14 +102,14 @@ class Saga:
     names: tuple[str, ...] = ()
     """The VMs for which it was begun, the one that the agent runs on first."""
     boot: str = ""
-    """Of this machine, when the event was last seen before its start; empty where that is not known."""
+    """Of this machine, when the event was last seen before its start; empty if unknown."""
     lost: bool = False
-    """What was prepared for it is not known: the journal is younger than its start."""
+    """What was prepared for it is unknown: the journal is younger than its start."""
     why: str = ""
-    """What it is waiting for, or how it ended, in a sentence."""
+    """What it waits for, or how it ended, in a sentence."""
     steps: tuple[Step, ...] = ()
     memos: Mapping[str, str] = field(default_factory=dict)
-    """What handlers want to be reminded of, by handler."""
+    """What handlers asked to remember, by handler."""
     pause: Pause | None = None
 
     @property
@@ -121,7 +118,7 @@ class Saga:
 
     @property
     def is_here(self) -> bool:
-        """Whether it happens to the machine that the agent runs on, and not only to others that it acts for."""
+        """Whether it concerns the machine that the agent runs on, and not only others that it acts for."""
         return any(map(self.event.names, self.names[:1]))
 
     @property
@@ -130,7 +127,7 @@ class Saga:
 
     @property
     def since(self) -> datetime:
-        """When it got as far as it is."""
+        """When it entered its state."""
         if self.state is State.PREPARING:
             return min(step.since or step.begun_at for step in self.steps if step.phase is Phase.PREPARE)
         moments = (self.seen_at, self.ready_at, self.approved_at, self.started_at, self.gone_at)
@@ -138,7 +135,7 @@ class Saga:
 
     @property
     def out(self) -> bool:
-        """Whether this VM is not to be given work: from the start of preparing until recovered."""
+        """Whether this VM should get no work: from the start of preparing until recovered."""
         return self.live and (bool(self.prepared_by) or self.state.returning or self.lost)
 
     def step(self, phase: Phase, handler: str) -> Step | None:
@@ -154,36 +151,29 @@ class Saga:
 
     @property
     def prepared_by(self) -> frozenset[str]:
-        """Whose preparation has begun: however it went, there is something to take back."""
+        """Handlers whose preparation has begun: even after a failure there is something to take back."""
         return frozenset(step.handler for step in self.steps if step.phase is Phase.PREPARE)
-
-    def returned(self, handler: str) -> bool:
-        return any(step.progress is Progress.DONE for step in self._back(handler))
-
-    def left_to(self, other: "Saga", handler: str) -> bool:
-        """Whether the other may have taken over what there is to take back."""
-        return any(
-            step.progress is Progress.PASSED_ON and step.begun_at >= other.seen_at for step in self._back(handler)
-        )
-
-    def left_since(self, other: "Saga", handler: str) -> bool:
-        """Whether the other has to recover too, since this one really happened."""
-        step = self.step(Phase.RECOVER, handler)
-        return step is not None and step.begun_at >= other.seen_at
 
     def _back(self, handler: str) -> list[Step]:
         return [step for step in self.steps if step.handler == handler and step.phase in (Phase.RECOVER, Phase.UNDO)]
 
+    def holds_memo(self, handler: str, saga: "Saga") -> bool:
+        """Whether its memo is about a preparation that is not taken back, or that the other saga took over."""
+        back = self._back(handler)
+        if handler not in self.memos or any(step.progress is Progress.DONE for step in back):
+            return False
+        passed_on = (step for step in back if step.progress is Progress.PASSED_ON)
+        return self.live or any(step.begun_at >= saga.seen_at for step in passed_on)
+
 
 def memo(saga: Saga, handler: str, known: Iterable[Saga]) -> str:
-    """What a handler is reminded of: by this event, or else by another whose preparation has not been taken back.
+    """A handler's memo: of this saga, or else of another whose preparation was not taken back.
 
-    Whoever prepares on top of that finds everything done already, and could not tell what to bring back.
+    A handler that prepares again finds everything prepared, and could not tell what to bring back.
     """
     if handler in saga.memos:
         return saga.memos[handler]
-    others = (other for other in known if handler in other.memos and not other.returned(handler))
-    return next((other.memos[handler] for other in others if other.live or other.left_to(saga, handler)), "")
+    return next((other.memos[handler] for other in known if other.holds_memo(handler, saga)), "")
 
 
 _Index = defaultdict[str, dict[str, Saga]]
@@ -191,14 +181,15 @@ _Index = defaultdict[str, dict[str, Saga]]
 
 
 class SagaIndex:
+    """What all other sagas mean for the handlers of one; an index, so that hundreds of events cost little."""
+
     def __init__(self, known: Iterable[Saga]) -> None:
-        self._running, self._preparing, self._holding, self._left = (_Index(dict) for _ in range(4))
+        self._running, self._preparing, self._holding, self._passed_on = (_Index(dict) for _ in range(4))
         for saga in known:
             self._add(saga)
 
     def update(self, saga: Saga) -> None:
-        """It is no longer as it was."""
-        for index in (self._running, self._preparing, self._holding, self._left):
+        for index in (self._running, self._preparing, self._holding, self._passed_on):
             for handler in [handler for handler, sagas in index.items() if sagas.pop(saga.id, None) and not sagas]:
                 del index[handler]
         self._add(saga)
@@ -206,7 +197,7 @@ class SagaIndex:
     def _add(self, saga: Saga) -> None:
         for step in saga.steps:
             if step.phase is Phase.RECOVER and step.progress is Progress.PASSED_ON:
-                self._left[step.handler][saga.id] = saga
+                self._passed_on[step.handler][saga.id] = saga
             if saga.live and step.progress is Progress.RUNNING:
                 self._running[step.handler][saga.id] = saga
                 if step.phase is Phase.PREPARE:
@@ -215,7 +206,7 @@ class SagaIndex:
                 self._holding[step.handler][saga.id] = saga
 
     def busy(self, saga: Saga) -> frozenset[str]:
-        """Handlers that are at work for another event."""
+        """Handlers that run for another event."""
         return _elsewhere(self._running, saga)
 
     def held(self, saga: Saga) -> frozenset[str]:
@@ -223,7 +214,7 @@ class SagaIndex:
         return _elsewhere(self._holding, saga)
 
     def less_urgent(self, saga: Saga) -> frozenset[str]:
-        """Handlers that prepare for an event which comes later than this one."""
+        """Handlers that prepare for an event with a later NotBefore."""
         deadline = saga.event.deadline
         if deadline is None:
             return frozenset()
@@ -234,11 +225,13 @@ class SagaIndex:
         )
 
     def owed(self, saga: Saga) -> frozenset[str]:
-        """Handlers that must recover from another event, which really happened and left that to this one."""
+        """Handlers that must recover from another event, which really happened and passed that on to this one."""
         return frozenset(
             handler
-            for handler, sagas in self._left.items()
-            if any(other.id != saga.id and other.left_since(saga, handler) for other in sagas.values())
+            for handler, sagas in self._passed_on.items()
+            for other in sagas.values()
+            if other.id != saga.id
+            if (step := other.step(Phase.RECOVER, handler)) and step.begun_at >= saga.seen_at
         )
 
 

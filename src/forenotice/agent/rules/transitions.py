@@ -1,28 +1,27 @@
-"""What happens next in a saga. Each turn gives the saga as it is to be written down, and then what is to be done.
+"""What happens next in a saga: each turn gives the saga as it is to be written, and then what is to be done.
 
-One order holds throughout: what is about to be done stands in the saga first. A step that the journal shows as running
-when the agent starts was interrupted, and is done again.
+What is about to be done is in the saga first. A step that the journal shows as running when the agent starts was
+interrupted, and is done again.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from forenotice.agent.rules import policy
-from forenotice.agent.rules.policy import Phase, Policy, Rule, concerned
+from forenotice.agent.rules import policy as policies
+from forenotice.agent.rules.policy import Phase, Policy, Rule
 from forenotice.agent.rules.saga import ProcessGroup, Progress, Saga, State, Step
 from forenotice.client.events import Event
 from forenotice.core import backoff
 
 MARGIN = timedelta(seconds=2)
 """What preparation leaves of the notice, for the approval."""
-FIRST_PAUSE = timedelta(seconds=1)
-LONGEST_PAUSE = timedelta(seconds=30)
+FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=1), timedelta(seconds=30)
 PERSISTENCE = timedelta(minutes=15)
-"""For how long, at least, what was prepared is tried to be taken back."""
+"""For at least this long the agent tries to take back what was prepared."""
 OBSERVED = "only observed: "
 LOST = "STATE-LOST"
-"""Stands for all that was prepared before the journal was lost."""
+"""The id of a saga for everything that was prepared before the journal was lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,27 +33,27 @@ class View:
     names: Sequence[str]
     """The VMs that this agent acts for."""
     listed: Event | None
-    """As the last document shows it, if it does and if it is about one of them."""
+    """As the last document shows it, if it does and if it names one of them."""
     rules: Sequence[Rule]
     policy: Policy
     peers: Mapping[str, datetime] = field(default_factory=dict)
-    """Since when others are ready for this event, by lower-case name."""
+    """Since when other VMs are ready for this event, by lower-case name."""
     untold: Mapping[str, str] = field(default_factory=dict)
-    """Others who have not acknowledged what they were told of this VM, and why."""
+    """Other VMs that have not acknowledged this VM's readiness, and why."""
     busy: Collection[str] = ()
-    """Handlers that are at work for another event."""
+    """Handlers that run for another event."""
     held: Collection[str] = ()
     """Handlers whose preparation another event still needs."""
     less_urgent: Collection[str] = ()
-    """Handlers that prepare for an event which comes later."""
+    """Handlers that prepare for an event with a later NotBefore."""
     owed: Collection[str] = ()
-    """Handlers that must recover from another event, whatever becomes of this one."""
+    """Handlers that must recover from another event, even if this one is cancelled."""
     boot: str = ""
-    """Which boot of this machine this is; empty where that is not known."""
+    """Of this machine; empty if unknown."""
     may_approve: bool = True
     """No approval of it is under way."""
     observes: bool = False
-    """Nothing is run or approved: it is only said what would be."""
+    """Nothing is run or approved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +70,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Displace:
-    """This handler is to leave the event that it prepares for, which comes later, and to begin there again."""
+    """This handler is to leave a less urgent event that it prepares for, and to begin there again later."""
 
     handler: str
 
@@ -83,7 +82,6 @@ class Approve:
 
 
 Work = tuple[Phase, Rule]
-
 Effect = Begin | Stop | Displace | Approve
 
 
@@ -92,21 +90,23 @@ def appeared(event: Event, now: datetime, names: Sequence[str] = (), *, lost: bo
 
 
 def again(saga: Saga, event: Event, now: datetime) -> Saga:
-    """An event that was only missing for a while; what was sent for it may have arrived."""
+    """An event that was only missing for a while; an approval that was sent for it may have arrived."""
     return replace(appeared(event, now, saga.names), approving_at=saga.approving_at)
 
 
+def reopened(saga: Saga) -> bool:
+    """Whether an event that is listed although its saga is done was only missing for a while."""
+    return not (saga.live or saga.started_at)
+
+
 def after_loss(now: datetime) -> Saga:
-    """The journal is new: whatever was prepared before, by handlers that want it so, is recovered from."""
+    """The journal is new: handlers with `always_recover` recover from whatever was prepared before."""
     event = Event(id=LOST, status="Started", type="")
     return Saga(event=event, state=State.RECOVERING, seen_at=now, gone_at=now, lost=True)
 
 
 def resumed(saga: Saga, boot: str | None) -> Saga:
-    """As the agent finds it after a restart. A program of the same boot may still run: it is to be ended first.
-
-    None: nothing is to be ended.
-    """
+    """After a restart. A program of the same boot may still run: it is ended first. None: nothing is to be ended."""
     for step in saga.running:
         if step.group is None or step.group.boot != boot:
             saga = interrupted(saga, step)
@@ -114,52 +114,47 @@ def resumed(saga: Saga, boot: str | None) -> Saga:
 
 
 def interrupted(saga: Saga, step: Step) -> Saga:
-    """It was not the handler's fault: it is begun again."""
+    """Not the handler's failure: it is begun again."""
     return saga.with_step(replace(step, progress=Progress.INTERRUPTED, group=None))
 
 
-def born(saga: Saga, phase: Phase, handler: str, attempt: int, group: ProcessGroup | None) -> Saga | None:
-    """Its program is about to run. None: nobody waits for it any more."""
+def with_group(saga: Saga, phase: Phase, handler: str, attempt: int, group: ProcessGroup | None) -> Saga | None:
+    """Its program is about to run. None: that attempt is over."""
     step = saga.step(phase, handler)
     if step is None or step.progress is not Progress.RUNNING or step.attempt != attempt:
         return None
     return saga.with_step(replace(step, group=group))
 
 
-def reopened(saga: Saga) -> bool:
-    """Whether an event that is listed although it was thought to be over was only missing for a while."""
-    return not (saga.live or saga.started_at)
-
-
 def approved(saga: Saga, now: datetime) -> Saga:
     saga = replace(saga, approved_at=saga.approved_at or now)
-    # The start may be seen before the answer is.
+    # The start may be seen before the response.
     if saga.state is not State.PREPARED:
         return saga
     return replace(saga, state=State.APPROVED, why="approved; waits for the start")
 
 
 def refused(saga: Saga) -> Saga:
-    """The endpoint did not take the only approval that was sent: the event waits for its NotBefore, or is gone."""
+    """The endpoint refused the only approval that was sent: the event waits for its NotBefore, or is gone."""
     return replace(saga, approving_at=None)
 
 
 def ended(
-    saga: Saga, step: Step, rule: Rule | None, *, ok: bool, said: str, now: datetime, observed: bool = False
+    saga: Saga, step: Step, rule: Rule | None, *, ok: bool, message: str, now: datetime, observed: bool = False
 ) -> Saga:
-    """A handler has come back, or has said what it would do."""
-    done = replace(step, ended_at=now, said=said, group=None)
+    """A handler has returned, or has told what it would do."""
+    done = replace(step, ended_at=now, message=message, group=None)
     if ok:
         return saga.with_step(replace(done, progress=Progress.OBSERVED if observed else Progress.DONE))
     failures = step.failures + 1
     if rule is None or (failures > rule.retries and not _persists(step, rule, now)):
         return saga.with_step(replace(done, progress=Progress.FAILED, failures=failures))
-    pause = backoff.pause(failures, FIRST_PAUSE, LONGEST_PAUSE)
-    return saga.with_step(replace(done, progress=Progress.RETRYING, failures=failures, retry_at=now + pause))
+    retry_at = now + backoff.pause(failures, FIRST_PAUSE, LONGEST_PAUSE)
+    return saga.with_step(replace(done, progress=Progress.RETRYING, failures=failures, retry_at=retry_at))
 
 
 def _persists(step: Step, rule: Rule, now: datetime) -> bool:
-    """A machine must not stay drained because what it comes back to was not there yet."""
+    """A machine must not stay drained because a service that it recovers with was not up yet."""
     back = step.phase in (Phase.RECOVER, Phase.UNDO)
     return back and rule.blocks and now - (step.since or step.begun_at) < PERSISTENCE
 
@@ -181,7 +176,7 @@ class _Turn:
         self.effects: list[Effect] = []
 
     def look(self) -> None:
-        """What the document says of the event, while it is not over."""
+        """What the document shows of the event, while it is not over."""
         saga, listed = self.saga, self.view.listed
         if saga.state.returning or not saga.live:
             return
@@ -190,9 +185,10 @@ class _Turn:
             return
         if listed != saga.event:
             self.saga = replace(saga, event=listed)
-        if self.view.boot not in ("", saga.boot) and not (listed.started or saga.started_at):
+        begun = listed.started or saga.started_at
+        if self.view.boot not in ("", saga.boot) and not begun:
             self._booted()
-        if (listed.started or saga.started_at) and saga.state is not State.STARTED:
+        if begun and saga.state is not State.STARTED:
             self.saga = replace(self.saga, state=State.STARTED, started_at=saga.started_at or self.view.now)
             self._stop_all()
 
@@ -224,15 +220,12 @@ class _Turn:
 
     def _gone(self) -> None:
         """Recover if it may have happened, else undo."""
-        saga, now = self.saga, self.view.now
+        saga, view = self.saga, self.view
         deadline = saga.event.deadline
-        approved = saga.approving_at or (
-            saga.ready_at and policy.may_be_a_peers(self.view.policy, saga.event, self.view.names)
-        )
-        may_have = not self._spared and (approved or deadline is None or now >= deadline)
-        happened = saga.started_at or may_have
-        state = State.RECOVERING if happened else State.UNDOING
-        self.saga = replace(saga, state=state, gone_at=now)
+        approved = saga.approving_at or (saga.ready_at and view.policy.peers_may_approve(saga.event, view.names))
+        may_have_happened = not self._spared and (approved or deadline is None or view.now >= deadline)
+        state = State.RECOVERING if saga.started_at or may_have_happened else State.UNDOING
+        self.saga = replace(saga, state=state, gone_at=view.now)
         self._stop_all()
 
     @property
@@ -245,23 +238,21 @@ class _Turn:
         self.effects += [Stop(phase=step.phase, handler=step.handler) for step in self.saga.running]
 
     def _prepare(self) -> None:
-        event, begun = self.saga.event, self.saga.prepared_by
-        if self.view.policy.needs_nothing(event) and not begun:
+        event, begun, policy = self.saga.event, self.saga.prepared_by, self.view.policy
+        if policy.needs_nothing(event) and not begun:
             self._ready("needs no preparation")
             return
-        rules = [
-            rule
+        works = [
+            (Phase.PREPARE, rule)
             for rule in self.view.rules
             if Phase.PREPARE in rule.phases and (rule.match.fits(event) or rule.name in begun)
         ]
-        if not rules and self.view.policy.approves and not self.view.policy.unprepared:
-            self._say('not approved, as no handler prepares for it and agent.toml does not say approve = "always"')
-            return
-        failed = self._failed([(Phase.PREPARE, rule) for rule in rules if rule.blocks])
-        if failed:
+        failed = self._failed([work for work in works if work[1].blocks])
+        if not works and policy.approves and not policy.unprepared:
+            self._say('not approved, because no handler prepares for it and approve = "always" is not set')
+        elif failed:
             self._say(f"not approved, because preparation failed: {failed}")
-            return
-        if not self._stage_by_stage([(Phase.PREPARE, rule) for rule in rules]):
+        elif not self._stage_by_stage(works):
             self._ready("prepared")
         elif self.saga.prepared_by and self.saga.state is not State.PREPARING:
             self.saga = replace(self.saga, state=State.PREPARING)
@@ -272,29 +263,28 @@ class _Turn:
     def _approve(self) -> None:
         saga, view = self.saga, self.view
         ready_at = saga.ready_at or view.now
-        why = policy.blocker(view.policy, saga.event, view.names, ready_at, view.peers, view.untold, view.now)
+        why = policies.blocker(view.policy, saga.event, view.names, ready_at, view.peers, view.untold, view.now)
         if why:
             self._say(why)
-            return
-        if view.observes:
+        elif view.observes:
             self.saga = replace(saga, would_approve_at=saga.would_approve_at or view.now)
-            self._say(self._approval_observed)
-            return
-        self._say("ready; approving")
-        if view.may_approve:
-            self.saga = replace(self.saga, approving_at=saga.approving_at or view.now)
-            self.effects.append(Approve(first=saga.approving_at is None))
+            self._say(self._observed_approval)
+        else:
+            self._say("ready; approving")
+            if view.may_approve:
+                self.saga = replace(self.saga, approving_at=saga.approving_at or view.now)
+                self.effects.append(Approve(first=saga.approving_at is None))
 
     @property
-    def _approval_observed(self) -> str:
+    def _observed_approval(self) -> str:
         at = self.saga.would_approve_at
         return f"would have approved at {at:%Y-%m-%d %H:%M:%S} UTC" if at else "would not have approved"
 
     def _accompany(self) -> None:
         self._say("started; waits for its end")
         if not any(step.phase is Phase.PREPARE for step in self.saga.running):
-            rules = concerned(self.view.rules, self.saga.event, Phase.ON_STARTED)
-            self._stage_by_stage([(Phase.ON_STARTED, rule) for rule in rules])
+            rules = (rule for rule in self.view.rules if Phase.ON_STARTED in rule.phases)
+            self._stage_by_stage([(Phase.ON_STARTED, rule) for rule in rules if rule.match.fits(self.saga.event)])
 
     def _return(self, phase: Phase) -> None:
         if running := [step.handler for step in self.saga.running if step.phase in (Phase.PREPARE, Phase.ON_STARTED)]:
@@ -303,15 +293,15 @@ class _Turn:
         works = [(self._way_back(rule, phase), rule) for rule in self.view.rules]
         works = [(way, rule) for way, rule in works if way in rule.phases and self._returns(rule, way)]
         for way, rule in works:
-            step = self.saga.step(way, rule.name)
-            taken_care_of = step is not None and (step.progress.settled or step.progress is Progress.RUNNING)
+            progress = self._progress(way, rule)
+            taken_care_of = progress is not None and (progress.settled or progress is Progress.RUNNING)
             if rule.name in self.view.held and not taken_care_of:
                 self._note(way, rule, Progress.PASSED_ON)
         if not self._stage_by_stage(works, backwards=True):
-            self.saga = replace(self.saga, state=State.DONE, done_at=self.view.now, why=self._outcome(phase, works))
+            self.saga = replace(self.saga, state=State.DONE, done_at=self.view.now, why=self._result(phase, works))
 
     def _way_back(self, rule: Rule, phase: Phase) -> Phase:
-        """What really happened to another event is recovered from, also when this one was cancelled."""
+        """If another event really happened, the handler recovers from it, even if this one was cancelled."""
         return Phase.RECOVER if rule.name in self.view.owed and Phase.RECOVER in rule.phases else phase
 
     def _returns(self, rule: Rule, phase: Phase) -> bool:
@@ -319,30 +309,29 @@ class _Turn:
         saga = self.saga
         if rule.name in saga.prepared_by or (saga.lost and rule.always_recover):
             return True
-        never_prepares = Phase.PREPARE not in rule.phases and phase is Phase.RECOVER
-        return never_prepares and saga.id != LOST and rule.match.fits(saga.event)
+        only_recovers = Phase.PREPARE not in rule.phases and phase is Phase.RECOVER
+        return only_recovers and saga.id != LOST and rule.match.fits(saga.event)
 
-    def _outcome(self, phase: Phase, works: Sequence[Work]) -> str:
+    def _result(self, phase: Phase, works: Sequence[Work]) -> str:
         observes = self.view.observes
         if phase is Phase.UNDO:
-            word = f"cancelled before its start, and {'would have been ' if observes else ''}undone"
+            text = f"cancelled before its start, and {'would have been ' if observes else ''}undone"
         else:
-            word = "would have been recovered from" if observes else "recovered"
+            text = "would have been recovered from" if observes else "recovered"
             if not (self.saga.started_at or self.saga.lost):
-                word = f"gone without a start seen, and {word}"
+                text = f"gone without a visible start, and {text}"
             elif self._spared:
-                word += ", though this machine did not reboot"
-        passed_on = [rule.name for way, rule in works if self._progress(way, rule) is Progress.PASSED_ON]
-        if passed_on:
-            word += f"; {', '.join(passed_on)} when another event is over"
-        failed = self._failed(works)
-        word = f"{word}, except for {failed}" if failed else word
-        return f"{self._approval_observed}; {word}" if observes and not self.saga.approving_at else word
+                text += ", although this machine did not reboot"
+        if passed_on := [rule.name for way, rule in works if self._progress(way, rule) is Progress.PASSED_ON]:
+            text += f"; {', '.join(passed_on)} when another event is over"
+        if failed := self._failed(works):
+            text = f"{text}, except for {failed}"
+        return f"{self._observed_approval}; {text}" if observes and not self.saga.approving_at else text
 
     def _failed(self, works: Sequence[Work]) -> str:
-        """Whose last try failed, and why."""
+        """Handlers whose last attempt failed, and why."""
         steps = [self.saga.step(phase, rule.name) for phase, rule in works]
-        return "; ".join(f"{step.handler} ({step.said})" for step in steps if step and step.progress is Progress.FAILED)
+        return "; ".join(f"{s.handler} ({s.message})" for s in steps if s and s.progress is Progress.FAILED)
 
     def _stage_by_stage(self, works: Sequence[Work], *, backwards: bool = False) -> bool:
         """Begin what can begin; whether something is left to be done or to end."""
@@ -357,33 +346,33 @@ class _Turn:
         return waiting
 
     def _only_persists(self, phase: Phase, rule: Rule) -> bool:
-        """It has had its tries and goes on trying, but others need not wait for it."""
+        """Its retries are used up: it goes on trying, but others need not wait for it."""
         step = self.saga.step(phase, rule.name)
         return step is not None and step.failures > rule.retries
 
     def _try(self, phase: Phase, rule: Rule) -> None:
         step, now = self.saga.step(phase, rule.name), self.view.now
         if step is not None and step.progress is Progress.RUNNING:
-            self._say_at_work(step)
+            self._say_running(step)
         elif rule.name in self.view.busy:
-            self._say(f"{rule.name} is at work for another event")
+            self._say(f"{rule.name} runs for another event")
             if phase is Phase.PREPARE and rule.name in self.view.less_urgent and self._is_tight(rule):
                 self.effects.append(Displace(rule.name))
         elif step is not None and step.retry_at and timedelta(0) < step.retry_at - now <= LONGEST_PAUSE:
-            self._say(f"{rule.name} failed ({step.said}) and is tried again")
+            self._say(f"{rule.name} failed ({step.message}) and will be retried")
         elif phase is Phase.PREPARE and step is None and (due := rule.due(self.saga.event)) and now < due:
             self._say(f"{rule.name} begins at {due:%Y-%m-%d %H:%M:%S} UTC")
         else:
             begun = self._note(phase, rule, Progress.RUNNING)
             self.effects.append(Begin(step=begun, deadline=self._deadline(phase, rule)))
-            self._say_at_work(begun)
+            self._say_running(begun)
 
-    def _say_at_work(self, step: Step) -> None:
-        is_at_work = "would be at work" if self.view.observes else "is at work"
-        self._say(f"{step.handler} {is_at_work} ({step.phase}, attempt {step.attempt})")
+    def _say_running(self, step: Step) -> None:
+        runs = "would run" if self.view.observes else "runs"
+        self._say(f"{step.handler} {runs} ({step.phase}, attempt {step.attempt})")
 
     def _is_tight(self, rule: Rule) -> bool:
-        """Whether it could no longer take all the time that it may."""
+        """Whether it could no longer use all of its timeout."""
         deadline = self.saga.event.deadline
         return deadline is not None and deadline - MARGIN - self.view.now < rule.timeout
 

@@ -1,0 +1,44 @@
+"""Parts of an agent for tests, with the machine's own clock and threads."""
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+from forenotice.agent import system_runtime
+from forenotice.agent.endpoint import Poller
+from forenotice.agent.log import Log
+from forenotice.agent.metrics import Metrics
+from forenotice.agent.sagas import Sagas
+from forenotice.agent.status import Health
+from forenotice.client import Client
+from forenotice.clock import MachineClock
+from forenotice.settings import LogFormat, LogLevel
+
+RUNTIME = system_runtime()
+NOBODY = "http://127.33.0.1:1"
+FINE = Health(polling_ok=True, polling_why="polled", ready=True, ready_why="no event is near")
+
+
+def json_log(stream: io.StringIO | None = None) -> Log:
+    return Log(MachineClock(), LogLevel.INFO, LogFormat.JSON, stream or io.StringIO())
+
+
+def metrics() -> Metrics:
+    return Metrics(RUNTIME.monotonic)
+
+
+def idle_poller(url: str = NOBODY) -> Poller:
+    return Poller(Client(url), lambda _: None, json_log(), metrics(), RUNTIME)
+
+
+def sagas(
+    directory: Path,
+    stream: io.StringIO | None = None,
+    lock: Callable[[], None] = lambda: None,
+    *,
+    observe: bool = False,
+    boot: str = "",
+) -> Sagas:
+    found = Sagas(directory, json_log(stream), metrics(), RUNTIME, lock, observe=observe, boot=boot)
+    found.try_to_open()
+    return found

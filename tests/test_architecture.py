@@ -23,9 +23,10 @@ SEALED = {
     "views": (frozenset({"views", "core", "validation"}), frozenset({"msgspec"})),
     "programs": (frozenset({"programs", "core"}), frozenset[str]()),
     "secretfiles": (frozenset({"core"}), frozenset[str]()),
+    "toml": (frozenset({"core", "secretfiles"}), frozenset[str]()),
     "client": (frozenset({"client", "wire", "core", "clock", "failures"}), frozenset({"h11", "msgspec"})),
     "agent": (
-        frozenset({"agent", "client", "wire", "core", "clock", "programs", "secretfiles", "settings"}),
+        frozenset({"agent", "client", "wire", "core", "clock", "programs", "secretfiles", "settings", "toml"}),
         frozenset({"apprise", "h11", "kubernetes", "msgspec"}),
     ),
 }

@@ -237,12 +237,12 @@ def test_a_bad_value_gives_one_sentence_that_says_where_it_is_from(name: str, va
 
 FILES = [
     ("speed = ", "is not TOML"),
-    ("speeed = 2", "did you mean speed?"),
-    ("zzz = 2", "known are allow_loopback_addresses, allow_private_targets, as, control"),
-    ('config = "x"', "config in"),
+    ("speeed = 2", "did you mean 'speed'?"),
+    ("zzz = 2", "there are allow_loopback_addresses, allow_private_targets, as, control"),
+    ('config = "x"', "no setting 'config'"),
     ("speed = [1]", "speed in"),
-    ("speed = " + "9" * 5000, "is not TOML"),
-    ("a = " + "[" * 100_000, "is not TOML"),
+    ("speed = " + "9" * 5000, "too many digits"),
+    ("a = " + "[" * 100_000, "nested too deeply"),
     ("metadata = [1]", "a text or a list of texts is needed"),
     ("metadata = []", "metadata names no listener"),
     ('metadata = ["127.0.0.1:1", "127.0.0.1:1"]', "same listener twice"),
@@ -298,7 +298,7 @@ def test_a_file_that_is_not_there_or_not_text_is_refused(tmp_path: Path) -> None
     with pytest.raises(SettingError, match="cannot be read: no such file"):
         settings.load({"config": str(tmp_path / "none.toml")}, {})
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(SettingError, match="is not TOML"):
+    with pytest.raises(SettingError, match="is not UTF-8"):
         settings.load({}, {"FORENOTICE_CONFIG": str(tmp_path / "binary.toml")})
 
 

@@ -1,7 +1,6 @@
 """The whole of agent.toml."""
 
 import re
-import tomllib
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from forenotice import secretfiles
+from forenotice import toml
 from forenotice.agent.handlers import tables
 from forenotice.agent.handlers.tables import require, require_absolute, require_known
 from forenotice.agent.rules.policy import EVENT_TYPES, Match, Phase, Policy
@@ -146,12 +145,7 @@ def _require_readable(read: Callable[[str], object], text: str, remedy: str) -> 
 
 
 def load(path: Path) -> Config:
-    try:
-        content = tomllib.loads(secretfiles.read(path, "the configuration", secret=False).decode())
-    except errors.RefusedError as error:
-        raise ConfigError(error.message) from None
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} is not TOML: {error}") from None
+    content = toml.read(path, "the configuration", ConfigError).parse()
     if isinstance(content.get("approve"), str):
         content["approve"] = {"when": content["approve"]}
     try:
@@ -196,7 +190,7 @@ def _reworded(error: str, content: Mapping[str, object]) -> str:
     steps = _STEP.findall(path)
     table = ".".join(key for key, _ in steps)
     if found := re.fullmatch(r"Object contains unknown field `(.*)`", said, re.DOTALL):
-        message = _unknown(found[1], _keys(table, _handler(steps, content)))
+        message = toml.nearest(found[1], [*_keys(table, _handler(steps, content))], "key")
     elif table in _REPEATED and said.startswith("Expected `array`"):
         message = f"begin it with [[{table}]], in two brackets"
     elif table == "approve" and said.startswith("Expected `object`"):
@@ -211,15 +205,6 @@ def _general(said: str) -> str:
         if found := re.fullmatch(pattern, said, re.DOTALL):
             return reword(found)
     return said
-
-
-def _unknown(key: str, known: Sequence[str]) -> str:
-    # Only for those who erred: it is not needed otherwise.
-    from difflib import get_close_matches
-
-    near = get_close_matches(key, known, 1)
-    remedy = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-    return f"there is no key {key!r}; {remedy}"
 
 
 def _keys(table: str, handler: Mapping[str, object]) -> Sequence[str]:

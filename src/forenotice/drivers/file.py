@@ -2,7 +2,6 @@
 
 import re
 import string
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -11,7 +10,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from forenotice import secretfiles, validation
+from forenotice import toml, validation
 from forenotice.core import errors, selectors
 from forenotice.core.operations import Kind
 from forenotice.core.selectors import Selector
@@ -148,13 +147,8 @@ class Described:
 
 
 def load(path: Path) -> Described:
-    try:
-        # Whoever can change it says what the service runs.
-        content = tomllib.loads(secretfiles.read(path, "the driver's file", secret=False, links=True).decode())
-    except errors.RefusedError as error:
-        raise DriverFileError(error.message) from None
-    except (ValueError, RecursionError) as error:
-        raise DriverFileError(f"the driver's file {path} is not TOML: {error}") from None
+    # Whoever can change it says what the service runs.
+    content = toml.read(path, "the driver's file", DriverFileError, links=True).parse()
     if "drivers" not in content:
         one = _driver(content, str(path))
         return Described(retries=one.retries, drivers=[(None, one)])

@@ -21,9 +21,9 @@ from forenotice.emulator.player import Deviation, Player
 from forenotice.emulator.request_log import LoggedRequest
 from forenotice.emulator.scenarios import catalogue, preview
 from forenotice.emulator.scenarios.format import Scenario
-from forenotice.emulator.scenarios.text import nearest
 from forenotice.emulator.simulation import Simulation
 from forenotice.settings import EmulatorSettings
+from forenotice.toml import nearest
 
 T = TypeVar("T")
 

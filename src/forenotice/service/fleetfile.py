@@ -1,11 +1,11 @@
 """A fleet as a file: TOML or JSON, tables keyed by name."""
 
-import tomllib
 from datetime import timedelta
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 
+from forenotice import toml
 from forenotice.core import errors, membership, windows
 from forenotice.core.fleet import (
     MAX_ADDRESSES,
@@ -161,13 +161,7 @@ def parse(data: bytes, file_format: str) -> FleetFile:
 
 
 def _toml(data: bytes) -> object:
-    try:
-        return tomllib.loads(data.decode())
-    except UnicodeDecodeError:
-        raise errors.RefusedError("the fleet file is not UTF-8 text") from None
-    except (ValueError, RecursionError) as error:
-        # Not only TOMLDecodeError: integers of thousands of digits are a plain ValueError.
-        raise errors.RefusedError(f"the fleet file is not TOML: {error}") from None
+    return toml.decode(data, "the fleet file").parse()
 
 
 def _json(data: bytes) -> object:

@@ -1,7 +1,6 @@
 """Settings: flags, then FORENOTICE_* variables, then a TOML file, then defaults. Reads one file, changes nothing."""
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,8 +8,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from forenotice import secretfiles
-from forenotice.core import errors
+from forenotice import toml
 from forenotice.settings import table
 from forenotice.settings.table import Setting
 from forenotice.settings.values import (
@@ -279,27 +277,13 @@ def _read(row: Setting, origin: str, words: tuple[str, ...]) -> object:
 
 
 def _file(path: Path) -> Mapping[str, object]:
-    try:
-        content = tomllib.loads(_read_file(path, "the settings file", secret=False).decode())
-    except (ValueError, RecursionError) as error:
-        raise SettingError(f"the settings file {path} is not TOML: {error}") from None
+    """Whoever can change it could make the service run a gate of theirs, or send tokens elsewhere."""
+    text = toml.read(path, "the settings file", SettingError, links=True)
+    content = text.parse()
     known = {row.name: row for row in table.everything().values() if row.in_file}
     for key in content:
         if key not in known:
-            # Only for those who erred: it is not needed otherwise.
-            import difflib
-
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
-            raise SettingError(f"{key} in {path} is no setting; {hint}", setting=key)
+            raise text.complaint((key,), toml.nearest(key, sorted(known), "setting"))
     if "token" in content or PASSWORD.match(str(content.get("database", ""))):
-        _read_file(path, "the settings file, which holds a secret,", secret=True)
+        toml.read(path, "the settings file, which holds a secret,", SettingError, secret=True, links=True)
     return content
-
-
-def _read_file(path: Path, noun: str, *, secret: bool) -> bytes:
-    """Whoever can change it could make the service run a gate of theirs, or send tokens elsewhere."""
-    try:
-        return secretfiles.read(path, noun, secret=secret, links=True)
-    except errors.RefusedError as error:
-        raise SettingError(error.message) from None

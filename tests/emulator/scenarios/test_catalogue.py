@@ -8,9 +8,8 @@ import pytest
 
 from forenotice.core import errors
 from forenotice.emulator.scenarios import catalogue, preview
-from forenotice.emulator.scenarios.format import Origin
+from forenotice.emulator.scenarios.format import Origin, ScenarioError
 from forenotice.emulator.scenarios.preview import PlannedEvent
-from forenotice.emulator.scenarios.text import ScenarioError
 
 MINUTE = timedelta(minutes=1)
 

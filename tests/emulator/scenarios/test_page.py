@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from forenotice.emulator.scenarios import catalogue, preview, reader
-from forenotice.emulator.scenarios.format import ACTIONS, NESTING, Action, Header, Table
-from forenotice.emulator.scenarios.text import ScenarioError
+from forenotice.emulator.scenarios.format import ACTIONS, NESTING, Action, Header, ScenarioError, Table
 
 PAGE = (Path(__file__).parents[3] / "docs" / "scenarios.md").read_text()
 EXAMPLES = re.findall(r"^```toml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)

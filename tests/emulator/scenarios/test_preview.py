@@ -9,8 +9,8 @@ from forenotice.core.timing import Timing
 from forenotice.emulator.active_faults import Faults
 from forenotice.emulator.player import Player
 from forenotice.emulator.scenarios import preview, reader
+from forenotice.emulator.scenarios.format import ScenarioError
 from forenotice.emulator.scenarios.preview import PlannedFault
-from forenotice.emulator.scenarios.text import ScenarioError
 from forenotice.emulator.simulation import Simulation
 
 HEAD = 'title = "t"\nvms = ["a", { name = "b", update_domain = 1 }]\nresources = ["a"]\n'

@@ -17,12 +17,12 @@ from forenotice.emulator.scenarios.format import (
     FrozenAction,
     Origin,
     RepeatAction,
+    ScenarioError,
     Until,
     Vm,
     WaitAction,
     WaitForAction,
 )
-from forenotice.emulator.scenarios.text import ScenarioError
 from forenotice.settings.spans import Span
 
 WHOLE = """\

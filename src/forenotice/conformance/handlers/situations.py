@@ -14,9 +14,9 @@ from forenotice.emulator import faults
 from forenotice.emulator.faults import ConnectionReset, Delay, DocumentChange, ErrorResponse, Fault, On, Since
 from forenotice.emulator.scenarios import catalogue, preview, reader
 from forenotice.emulator.scenarios.format import AnnounceAction, Scenario, Step
-from forenotice.emulator.scenarios.text import nearest
 from forenotice.settings import SettingError
 from forenotice.settings.spans import Span
+from forenotice.toml import nearest
 
 HIDING = frozenset({faults.emptied, faults.halved, faults.stale})
 """Changes of the document behind which no event can be seen."""

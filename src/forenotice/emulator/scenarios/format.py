@@ -12,8 +12,8 @@ from forenotice.core import errors, fleet
 from forenotice.core.fleet import Listening, ScopeKind
 from forenotice.core.operations import Kind
 from forenotice.emulator import faults
-from forenotice.emulator.scenarios.text import Path, Text
 from forenotice.settings.spans import Span
+from forenotice.toml import Path, Text
 
 FOREVER = "forever"
 FROZEN = "frozen"
@@ -23,6 +23,12 @@ MOST_TIMES = 10_000
 Names = tuple[str, ...]
 Times = Annotated[int, msgspec.Meta(ge=1, le=MOST_TIMES)]
 Domain = Annotated[int, msgspec.Meta(ge=0, le=999)]
+
+
+class ScenarioError(errors.RefusedError):
+    """The scenario cannot be played."""
+
+    code = "scenario"
 
 
 class Origin(StrEnum):

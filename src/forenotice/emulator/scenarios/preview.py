@@ -12,8 +12,8 @@ from forenotice.emulator import faults
 from forenotice.emulator.faults import FaultOptions
 from forenotice.emulator.player import Player, RandomSource
 from forenotice.emulator.scenarios.format import FOREVER, ChooseAction, Scenario, Step, WaitAction
-from forenotice.emulator.scenarios.text import Path
 from forenotice.emulator.simulation import Simulation
+from forenotice.toml import Path
 
 START = datetime(2020, 1, 1, tzinfo=UTC)
 MILLISECOND = timedelta(milliseconds=1)

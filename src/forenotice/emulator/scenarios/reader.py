@@ -1,7 +1,6 @@
 """From TOML to a scenario. Whatever is wrong is refused with its line and column, and with what would be right."""
 
 import re
-import tomllib
 import typing
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
@@ -9,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from forenotice import validation
+from forenotice import toml, validation
 from forenotice.core import errors, fleet
 from forenotice.core.fleet import ScopeKind
 from forenotice.core.operations import Kind
@@ -29,13 +28,14 @@ from forenotice.emulator.scenarios.format import (
     Header,
     RepeatAction,
     Scenario,
+    ScenarioError,
     Step,
     Table,
     Until,
     Vm,
     WaitForAction,
 )
-from forenotice.emulator.scenarios.text import Path, Place, ScenarioError, Text, deep, long_number, nearest, place
+from forenotice.toml import Path, Text, nearest
 
 LARGEST = 256 * 1024
 """Bytes of a file, or characters of a text."""
@@ -55,7 +55,7 @@ T = typing.TypeVar("T", bound=Table)
 
 def read(text: str, source: str, *, name: str = "") -> Scenario:
     """`source` is the file that errors name, `name` what the scenario is called."""
-    written = Text(source, text)
+    written = Text(source, text, ScenarioError)
     content = _parsed(written)
     steps = _steps(written, content.pop("step", []), ("step",))
     header = _converted(written, content, Header, ())
@@ -86,13 +86,7 @@ def decode(content: bytes, source: str) -> str:
     """The text of a file, which need not have been read further than `LARGEST`."""
     if len(content) > LARGEST:
         raise _too_large(source)
-    try:
-        return content.decode()
-    except UnicodeDecodeError as error:
-        before = content[: error.start].decode()
-        raise Text(source, before).complaint_at(
-            place(before, len(before)), f"this is not UTF-8: the byte 0x{content[error.start]:02x}"
-        ) from None
+    return toml.decode(content, source, ScenarioError).content
 
 
 def _too_large(source: str) -> ScenarioError:
@@ -102,19 +96,7 @@ def _too_large(source: str) -> ScenarioError:
 def _parsed(text: Text) -> dict[str, Any]:
     if len(text.content) > LARGEST:
         raise _too_large(text.source)
-    try:
-        return tomllib.loads(text.content)
-    except RecursionError:
-        raise text.complaint_at(deep(text.content), "this is nested too deeply") from None
-    except ValueError as error:
-        found = _SYNTAX.fullmatch(str(error))
-        if found is None and (number := long_number(text.content)):
-            raise text.complaint_at(number, "this number has too many digits") from None
-        if found is None:
-            raise ScenarioError(f"{text.source} is not TOML: {error}") from None
-        lines = text.content.split("\n")
-        at = Place(int(found["line"] or len(lines)), int(found["column"] or len(lines[-1]) + 1))
-        raise text.complaint_at(at, f"this is not TOML: {found['what'][:1].lower()}{found['what'][1:]}") from None
+    return text.parse()
 
 
 def _steps(text: Text, tables: object, path: Path) -> tuple[Step, ...]:

@@ -17,9 +17,9 @@ from forenotice.emulator.player import Player
 from forenotice.emulator.request_log import in_event_loop
 from forenotice.emulator.scenarios import catalogue
 from forenotice.emulator.scenarios.format import FOREVER
-from forenotice.emulator.scenarios.text import nearest
 from forenotice.emulator.testing import event
 from forenotice.emulator.testing.event import AnnouncedEvent, Condition
+from forenotice.toml import nearest
 
 if TYPE_CHECKING:
     from forenotice.emulator.testing.scheduled_events import ScheduledEvents

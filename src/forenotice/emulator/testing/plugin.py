@@ -83,8 +83,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def _start(item: pytest.Item, stack: contextlib.ExitStack) -> ScheduledEvents:
     try:
         from forenotice.core import errors
-        from forenotice.emulator.scenarios.text import nearest
         from forenotice.emulator.testing.scheduled_events import ScheduledEvents
+        from forenotice.toml import nearest
     except ImportError as error:
         raise pytest.fail.Exception(f"{error}: {EVENTS} needs forenotice[testing]", pytrace=False) from None
     settings: dict[str, Any] = {}

@@ -13,12 +13,12 @@ from forenotice.core.operations import Kind
 from forenotice.emulator import faults, words
 from forenotice.emulator.emulator import Emulator
 from forenotice.emulator.request_log import RequestLog
-from forenotice.emulator.scenarios.text import nearest
 from forenotice.emulator.simulation import Announcement, Simulation
 from forenotice.emulator.testing.event import AnnouncedEvent
 from forenotice.emulator.testing.playback import Playback
 from forenotice.settings.spans import Span
 from forenotice.settings.values import SPEED_MAX, SPEED_MIN
+from forenotice.toml import nearest
 from forenotice.wire import versions
 
 Duration = str | timedelta

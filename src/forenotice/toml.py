@@ -1,12 +1,14 @@
-"""The text of a scenario, and where in it each key is written: tomllib tells what keys hold, but not where."""
+"""TOML files: reading them, and the line and column of what is wrong, which tomllib tells of syntax errors only."""
 
 import re
 import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from pathlib import Path as File
+from typing import Any, NamedTuple
 
+from forenotice import secretfiles
 from forenotice.core import errors
 
 Path = tuple[str | int, ...]
@@ -27,6 +29,7 @@ _SCALAR = re.compile(
     re.DOTALL,
 )
 _TOKEN = re.compile(_STRING + r"|#[^\n]*|(?P<bracket>[\[\]{}])|(?P<word>[^\s\[\]{},=#\"']+)", re.DOTALL)
+_SYNTAX = re.compile(r"(?P<said>.*) \(at (?:line (?P<line>\d+), column (?P<column>\d+)|end of document)\)", re.DOTALL)
 _INTEGER = re.compile(r"[+-]?\d[\d_]*")
 DEEP = 100
 """Brackets within brackets: where tomllib has given up, it is more."""
@@ -162,32 +165,62 @@ class _Scanner:
         return self._at
 
 
-class ScenarioError(errors.RefusedError):
-    """The scenario cannot be played."""
-
-    code = "scenario"
-
-
 @dataclass(frozen=True, slots=True)
 class Text:
     source: str
     """The name of the file."""
     content: str = field(repr=False)
+    error: type[errors.RefusedError] = errors.RefusedError
+    """What is raised when something is wrong."""
+
+    def parse(self) -> dict[str, Any]:
+        try:
+            return tomllib.loads(self.content)
+        except RecursionError:
+            raise self.complaint_at(deep(self.content), "this is nested too deeply") from None
+        except ValueError as error:
+            found = _SYNTAX.fullmatch(str(error))
+            if found is None and (number := long_number(self.content)):
+                raise self.complaint_at(number, "this number has too many digits") from None
+            if found is None:
+                raise self.error(f"{self.source} is not TOML: {error}") from None
+            lines = self.content.split("\n")
+            place = Place(int(found["line"] or len(lines)), int(found["column"] or len(lines[-1]) + 1))
+            sentence = f"this is not TOML: {found['said'][:1].lower()}{found['said'][1:]}"
+            raise self.complaint_at(place, sentence) from None
 
     def place(self, path: Path) -> Place:
         # Only for those who erred: nobody else needs it.
         return nearest_place(places(self.content), path)
 
-    def complaint(self, path: Path, sentence: str) -> ScenarioError:
+    def complaint(self, path: Path, sentence: str) -> errors.RefusedError:
         return self.complaint_at(self.place(path), sentence)
 
-    def complaint_at(self, place: Place, sentence: str) -> ScenarioError:
-        return ScenarioError(
+    def complaint_at(self, place: Place, sentence: str) -> errors.RefusedError:
+        return self.error(
             f"{self.source}:{place.line}:{place.column}: {sentence}",
             source=self.source,
             line=place.line,
             column=place.column,
         )
+
+
+def decode(content: bytes, source: str, error: type[errors.RefusedError] = errors.RefusedError) -> Text:
+    try:
+        return Text(source, content.decode(), error)
+    except UnicodeDecodeError as found:
+        before = content[: found.start].decode()
+        raise Text(source, before, error).complaint_at(
+            place(before, len(before)), f"this is not UTF-8: the byte 0x{content[found.start]:02x}"
+        ) from None
+
+
+def read(path: File, noun: str, error: type[errors.RefusedError], *, secret: bool = False, links: bool = False) -> Text:
+    """A file that other users cannot change, or with `secret` read."""
+    try:
+        return decode(secretfiles.read(path, noun, secret=secret, links=links), str(path), error)
+    except errors.RefusedError as refused:
+        raise refused if isinstance(refused, error) else error(refused.message) from None
 
 
 def nearest(word: str, known: list[str], noun: str) -> str:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forenotice.emulator.scenarios.text import Path, Place, nearest_place, places
+from forenotice.toml import Path, Place, nearest_place, places
 
 SCALARS = (
     "1",

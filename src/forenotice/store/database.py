@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 import psycopg
@@ -32,15 +31,18 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     """Of the newest journal entry."""
 
 
-class Store(Protocol):
+class Store(ABC):
     """May be used by any number of threads at once."""
 
-    writer: WriterQueue
-    """The lock that `write` takes, for whoever does more in one turn."""
+    def __init__(self) -> None:
+        self.writer = WriterQueue()
+        """The lock that `write` takes, for whoever does more in one turn."""
 
+    @abstractmethod
     def read(self) -> AbstractContextManager[Reader]:
         """Never waits for a writer. A statement that takes too long is ended: OverdueError."""
 
+    @abstractmethod
     def write(self, check: Callable[[], None] = lambda: None) -> AbstractContextManager[Transaction]:
         """The one writer over all threads and processes, so that what was read is still true when it commits.
 
@@ -48,69 +50,56 @@ class Store(Protocol):
         readers share. `check` is called before and during statements and before the commit: what it raises is raised.
         """
 
+    @abstractmethod
     def backup(self, path: Path) -> None:
         """A complete copy of one moment into a new file. RefusedError where the database has a way of its own."""
 
     def mark(self) -> Mark | None:
         """The mark beside the database from when it was last settled; None: there is none, or it is not a file."""
+        return None
 
-    def settle(self) -> None:
+    def settle(self) -> None:  # noqa: B027 (only a file has something to settle)
         """Checkpoint the write-ahead log into the file, and write the mark beside it.
 
         UnsoundError when the file has gone.
         """
 
-    def changes(self, stop: threading.Event) -> Iterator[int]:
+    def changes(self, stop: threading.Event) -> Iterator[int]:  # noqa: ARG002
         """Journal positions as commits of any process arrive, until `stop`; -1: some may have been missed, reload all;
         0, now and then: it still listens.
 
         The first is the newest position at the moment of listening, so that nothing falls between loading and
         listening. Reconnects by itself. On SQLite, where no other process serves, it ends at once.
         """
-
-    def close(self) -> None: ...
-
-
-class UnreachedStore:
-    """The store of a service that has not reached its database yet."""
-
-    def __init__(self) -> None:
-        self.writer = WriterQueue()
-
-    @contextmanager
-    def read(self) -> Iterator[Reader]:
-        raise _unreached()
-        yield
-
-    @contextmanager
-    def write(self, check: Callable[[], None] = lambda: None) -> Iterator[Transaction]:  # noqa: ARG002
-        raise _unreached()
-        yield
-
-    def backup(self, path: Path) -> None:  # noqa: ARG002
-        raise _unreached()
-
-    def mark(self) -> Mark | None:
-        return None
-
-    def settle(self) -> None: ...
-
-    def changes(self, stop: threading.Event) -> Iterator[int]:  # noqa: ARG002
         return iter(())
 
-    def close(self) -> None: ...
+    def close(self) -> None:  # noqa: B027 (there may be nothing to close)
+        """Close all connections."""
 
 
 def _unreached() -> errors.UnavailableError:
     return errors.UnavailableError("the database has not been reached since the start; try again")
 
 
-class PooledStore(ABC):
+class UnreachedStore(Store):
+    """The store of a service that has not reached its database yet."""
+
+    def read(self) -> AbstractContextManager[Reader]:
+        raise _unreached()
+
+    def write(self, check: Callable[[], None] = lambda: None) -> AbstractContextManager[Transaction]:  # noqa: ARG002
+        raise _unreached()
+
+    def backup(self, path: Path) -> None:  # noqa: ARG002
+        raise _unreached()
+
+
+class PooledStore(Store):
     flavour: Flavour
 
     def __init__(self, engine: Engine) -> None:
+        super().__init__()
         self._engine = engine
-        self.writer = WriterQueue()
         # The one writer has its own pool, so it never waits for a reader's connection.
         self._writers = engine.pool.recreate()
 
@@ -203,37 +192,19 @@ def translate(error: BaseException) -> errors.ForenoticeError | None:
     """None: a defect of ours, to be seen as it is."""
     if isinstance(error, sqlalchemy.exc.DBAPIError) and error.orig is not None:
         return translate(error.orig)
-    match error:
-        case sqlite3.OperationalError() if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT:
-            return overdue()
-        case psycopg.errors.QueryCanceled():
-            return overdue()
-        case sqlite3.DatabaseError() if getattr(error, "sqlite_errorcode", 0) & _PRIMARY in _CORRUPT:
-            return unsound(error)
-        case sqlite3.OperationalError() if getattr(error, "sqlite_errorcode", 0) & _PRIMARY != sqlite3.SQLITE_ERROR:
-            return unavailable(error)
-        case psycopg.Error() if isinstance(error, _CORRUPT_POSTGRESQL):
-            return unsound(error)
-        case psycopg.Error() if isinstance(error, _PASSING_POSTGRESQL):
-            return unavailable(error)
-        case sqlalchemy.exc.TimeoutError():
-            return errors.UnavailableError("all connections to the database are in use; try again")
-        case _:
-            return None
-
-
-def overdue() -> errors.OverdueError:
-    return errors.OverdueError(
-        "a statement took too long and the database stopped it: ask for less at once, or try again"
-    )
-
-
-def unavailable(error: BaseException) -> errors.UnavailableError:
-    return errors.UnavailableError(f"the database cannot be used just now ({brief(error)}); try again")
-
-
-def unsound(error: BaseException) -> errors.UnsoundError:
-    return errors.UnsoundError(f"the database is damaged ({brief(error)}): stop, and restore it from a backup")
+    if isinstance(error, sqlalchemy.exc.TimeoutError):
+        return errors.UnavailableError("all connections to the database are in use; try again")
+    code = getattr(error, "sqlite_errorcode", 0)
+    passes = isinstance(error, sqlite3.OperationalError) and code & _PRIMARY != sqlite3.SQLITE_ERROR
+    if code == sqlite3.SQLITE_INTERRUPT or isinstance(error, psycopg.errors.QueryCanceled):
+        return errors.OverdueError(
+            "a statement took too long and the database stopped it: ask for less at once, or try again"
+        )
+    if code & _PRIMARY in _CORRUPT or isinstance(error, _CORRUPT_POSTGRESQL):
+        return errors.UnsoundError(f"the database is damaged ({brief(error)}): stop, and restore it from a backup")
+    if passes or isinstance(error, _PASSING_POSTGRESQL):
+        return errors.UnavailableError(f"the database cannot be used just now ({brief(error)}); try again")
+    return None
 
 
 def brief(error: BaseException) -> str:

@@ -17,7 +17,7 @@ from sqlalchemy import URL, Engine, create_engine, event
 
 from forenotice.core import errors
 from forenotice.store import rows
-from forenotice.store.database import STATEMENT_SECONDS, Mark, PooledStore
+from forenotice.store.database import STATEMENT_SECONDS, PooledStore
 from forenotice.store.queries import Connection, Executor, Flavour
 from forenotice.store.transaction import CHANNEL, Reader
 
@@ -179,12 +179,6 @@ class PostgresqlStore(PooledStore):
         raise errors.RefusedError(
             f"forenotice does not copy a PostgreSQL database: run `pg_dump --format=custom --file={path}` instead"
         )
-
-    def mark(self) -> Mark | None:
-        return None
-
-    def settle(self) -> None:
-        """PostgreSQL needs none."""
 
     def changes(self, stop: threading.Event) -> Iterator[int]:
         failures, missed = 0, False

@@ -27,13 +27,6 @@ _MANY = 10
 _ROWS_AT_ONCE = 5_000
 
 
-class Cursor(Protocol):
-    @property
-    def rowcount(self) -> int: ...
-    def __iter__(self) -> Iterator[Row]: ...
-    def fetchone(self) -> Any: ...
-
-
 class Connection(Protocol):
     """What the two drivers have in common."""
 
@@ -153,14 +146,12 @@ class Query:
 
     def on(self, flavour: Flavour) -> tuple[str, tuple[str, ...], dict[str, Any]]:
         """Its text, the order of its parameters, and those that are constant."""
-        try:
-            return self._compiled[flavour]
-        except KeyError:
+        if flavour not in self._compiled:
             compiled = self._statement.compile(dialect=_DIALECTS[flavour])
             assert isinstance(compiled, SQLCompiler)
             constant = {name: bind.value for name, bind in compiled.binds.items() if not bind.required}
-            self._compiled[flavour] = result = (str(compiled), tuple(compiled.positiontup or ()), constant)
-            return result
+            self._compiled[flavour] = (str(compiled), tuple(compiled.positiontup or ()), constant)
+        return self._compiled[flavour]
 
 
 class Upsert:
@@ -232,7 +223,8 @@ class Executor:
 
     def rows(self, query: Query, **parameters: Any) -> Iterable[Row]:
         """To be read once: a large result is turned into objects row by row, and the collector has less to look at."""
-        return self._execute(query, parameters)
+        found: Iterable[Row] = self._execute(query, parameters)
+        return found
 
     def row(self, query: Query, **parameters: Any) -> Row | None:
         row: Row | None = self._execute(query, parameters).fetchone()
@@ -249,7 +241,7 @@ class Executor:
 
     def run(self, query: Query, **parameters: Any) -> int:
         """How many rows it touched."""
-        return self._execute(query, parameters).rowcount
+        return int(self._execute(query, parameters).rowcount)
 
     def run_text(self, text: str, *parameters: Any) -> None:
         self._begin()
@@ -270,7 +262,7 @@ class Executor:
         rows = [tuple([values[name] for name in order]) for values in (constant | one for one in each)]
         self._connection.cursor().executemany(text, rows)
 
-    def _execute(self, query: Query, parameters: dict[str, Any]) -> Cursor:
+    def _execute(self, query: Query, parameters: dict[str, Any]) -> Any:
         self._begin()
         text, order, constant = query.on(self.flavour)
         if constant:
@@ -278,8 +270,7 @@ class Executor:
         values = [parameters[name] for name in order]
         if self.flavour is Flavour.SQLITE:
             values = [json_text(value) if isinstance(value, list) else value for value in values]
-        cursor: Cursor = self._connection.execute(text, values)
-        return cursor
+        return self._connection.execute(text, values)
 
 
 class Repository:

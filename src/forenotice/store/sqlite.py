@@ -2,7 +2,6 @@
 
 import os
 import sqlite3
-import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -190,9 +189,6 @@ class SqliteStore(PooledStore):
         if mark != self._mark:
             write_mark(self._path, mark)
             self._mark = mark
-
-    def changes(self, stop: threading.Event) -> Iterator[int]:  # noqa: ARG002
-        return iter(())
 
     def _is_lost(self, connection: Connection) -> bool:  # noqa: ARG002
         return False

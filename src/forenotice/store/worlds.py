@@ -1,7 +1,8 @@
 """What a decision needs, complete as `World` promises, in a fixed number of statements."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
+from typing import TypeVar
 
 from sqlalchemy import exists, select
 
@@ -14,6 +15,8 @@ from forenotice.store import fleet, rollouts, rows, schema
 from forenotice.store import operations as operation_rows
 from forenotice.store.queries import Among, Executor, Query, Repository, chunks
 from forenotice.store.rows import Row
+
+T = TypeVar("T")
 
 _PAGE = 2_000
 """Scopes that `views` holds at once."""
@@ -230,32 +233,32 @@ class _Loader:
         self.world.addresses.update(self._rows(fleet.ADDRESSES_NAMED, addresses))
         self.add_vms(fleet.VMS_NAMED, set(self.world.addresses.values()))
 
-    def add_hosts(self, names: Collection[str]) -> None:
-        self.world.hosts.update((row[0], fleet.host(row)) for row in self._rows(fleet.HOSTS_NAMED, names))
-
-    def add_scopes(self, keys: Collection[str]) -> None:
-        self.world.scopes.update((row[0], fleet.scope(row)) for row in self._rows(fleet.SCOPES_NAMED, keys))
-
-    def add_vms(self, query: Query, names: Collection[str]) -> list[Vm]:
-        known, found = self.world.vms, []
-        for row in self._rows(query, names):
-            vm = known.get(row[0])
-            if vm is None:
-                vm = known[row[0]] = fleet.vm(row)
-            found.append(vm)
+    def _add(
+        self, known: dict[str, T], read: Callable[[Row], T], query: Query, names: Collection[str], **more: object
+    ) -> list[T]:
+        """What is known already is not read again."""
+        found = []
+        for row in self._rows(query, names, **more):
+            thing = known.get(row[0])
+            if thing is None:
+                thing = known[row[0]] = read(row)
+            found.append(thing)
         return found
 
-    def add_operations(self, query: Query, names: Collection[str]) -> None:
-        known = self.world.operations
-        for row in self._rows(query, names):
-            if row[0] not in known:
-                known[row[0]] = operation_rows.read(row)
+    def add_hosts(self, names: Collection[str]) -> None:
+        self._add(self.world.hosts, fleet.host, fleet.HOSTS_NAMED, names)
 
-    def add_events(self, query: Query, names: Collection[str], **parameters: object) -> None:
-        known = self.world.events
-        for row in self._rows(query, names, **parameters):
-            if row[0] not in known:
-                known[row[0]] = event_rows.read(row)
+    def add_scopes(self, keys: Collection[str]) -> None:
+        self._add(self.world.scopes, fleet.scope, fleet.SCOPES_NAMED, keys)
+
+    def add_vms(self, query: Query, names: Collection[str]) -> list[Vm]:
+        return self._add(self.world.vms, fleet.vm, query, names)
+
+    def add_operations(self, query: Query, names: Collection[str]) -> None:
+        self._add(self.world.operations, operation_rows.read, query, names)
+
+    def add_events(self, query: Query, names: Collection[str], **more: object) -> None:
+        self._add(self.world.events, event_rows.read, query, names, **more)
 
     def groups(self) -> list[str]:
         return [key for key, scope in self.world.scopes.items() if _is_group(scope)]

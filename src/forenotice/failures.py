@@ -5,6 +5,11 @@ import re
 _NUMBER = re.compile(r"\d+")
 
 
+def has_doubled(count: int) -> bool:
+    """Whether it is 1, 2, 4, 8 and so on."""
+    return count & (count - 1) == 0
+
+
 class Failures:
     def __init__(self, *, ignore_numbers: bool = True) -> None:
         self._ignore_numbers = ignore_numbers
@@ -18,7 +23,7 @@ class Failures:
             reason = _NUMBER.sub("", reason)
         self.times = self.times + 1 if reason == self._reason else 1
         self._reason = reason
-        return self.times & (self.times - 1) == 0
+        return has_doubled(self.times)
 
     def over(self) -> int:
         """It works again: gives how often it had failed for the last reason."""

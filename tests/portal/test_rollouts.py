@@ -16,10 +16,10 @@ from tests.service.rolling import request
 from forenotice.control import limits
 from forenotice.core.operations import Kind
 from forenotice.core.roles import EVERYTHING
+from forenotice.core.rollouts import GateResult
 from forenotice.portal.pages import rollouts as watching
 from forenotice.service import fleet, fleetfile, maintenance, queries, rollout_progress, rollouts, tick
 from forenotice.service.calls import SYSTEM, Call
-from forenotice.service.gates import GateStatus
 
 NEW = {"kind": "update", "hosts": "host-*"}
 OPERATOR = Call(actor="operator:admin")
@@ -286,7 +286,7 @@ def test_a_red_gate_is_shown_with_what_it_said(site: Portal, admin: Visitor) -> 
     url = "https://shop.example.com/healthy"
     made = rollouts.start(site.service, OPERATOR, request(hosts="host-a", gate=url))
     (asked,) = rollout_progress.advance(site.service, {})
-    answer = GateStatus(green=False, said="503", line="<b>closed</b>")
+    answer = GateResult(green=False, status="503", output="<b>closed</b>", at=site.service.clock.now())
     assert rollout_progress.advance(site.service, {asked: answer}) == []
     assert "closed" not in site.visitor(site.token_of("viewer", name="onlooker")).get(f"/rollouts/{made['id']}").text
     page = admin.get(f"/rollouts/{made['id']}")

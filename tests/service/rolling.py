@@ -10,11 +10,10 @@ from tests.service.rig import OPERATOR, Rig
 from forenotice.core.driver_calls import Finished, Outcome, Task
 from forenotice.core.roles import EVERYTHING
 from forenotice.core.rollout_progress import GateCheck
-from forenotice.core.rollouts import KINDS, Options, Request
+from forenotice.core.rollouts import KINDS, GateResult, Options, Request
 from forenotice.drivers.simulated import SimulatedDriver
 from forenotice.service import fleet, fleetfile, history, rollout_progress, rollouts, tick, upkeep
 from forenotice.service.calls import SYSTEM, Call
-from forenotice.service.gates import GateStatus
 
 
 class Failing(SimulatedDriver):
@@ -45,15 +44,15 @@ class Rolling(Rig):
 
     def step(self) -> None:
         """All that is due now."""
-        checked: dict[GateCheck, GateStatus] = {}
+        checked: dict[GateCheck, GateResult] = {}
         while True:
             self.tick()
             checked = {each: self.check(each) for each in rollout_progress.advance(self.service, checked)}
             if not checked and not self.is_due:
                 return
 
-    def check(self, check: GateCheck) -> GateStatus:
-        return self.service.gates.check(check.gate, {"rollout": check.rollout})
+    def check(self, check: GateCheck) -> GateResult:
+        return self.service.gates.check(check.gate, {"rollout": check.rollout}, self.clock.now())
 
     @property
     def next_due(self) -> datetime | None:

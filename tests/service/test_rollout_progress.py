@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import cast
 
@@ -12,8 +13,9 @@ from tests.service.rolling import Rolling, request
 from tests.service.test_tick import Flaky, wait_for
 
 from forenotice.clock import SystemClock
+from forenotice.core.rollouts import GateResult
 from forenotice.service import maintenance, queries, rollout_progress, rollouts
-from forenotice.service.gates import Gates, GateStatus
+from forenotice.service.gates import Gates
 from forenotice.service.rollout_progress import RolloutLoop
 from forenotice.ssrf import OutgoingClient
 from forenotice.store.database import Store
@@ -58,7 +60,7 @@ def test_it_asks_gates_until_they_are_green(sqlite_store: Store, tmp_path: Path)
 
 
 class BrokenGates(Gates):
-    def check(self, gate: str, facts: Mapping[str, str]) -> GateStatus:
+    def check(self, gate: str, facts: Mapping[str, str], now: datetime) -> GateResult:
         raise RuntimeError("no such thing")
 
 
@@ -83,10 +85,10 @@ class SlowGates(Gates):
         self.asked: list[str] = []
         self.answering = threading.Event()
 
-    def check(self, gate: str, facts: Mapping[str, str]) -> GateStatus:
+    def check(self, gate: str, facts: Mapping[str, str], now: datetime) -> GateResult:
         self.asked.append(facts["rollout"])
         self.answering.wait(60)
-        return GateStatus(green=True, said="well")
+        return GateResult(green=True, status="well", at=now)
 
 
 def test_a_gate_stands_in_line_once_and_only_while_it_is_wanted(sqlite_store: Store) -> None:

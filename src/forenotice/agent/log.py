@@ -10,6 +10,7 @@ from typing import TextIO
 
 from forenotice.agent import Runtime
 from forenotice.clock import MachineClock
+from forenotice.failures import Failures
 from forenotice.settings.values import LogFormat, LogLevel
 from forenotice.wire import dates
 
@@ -71,7 +72,7 @@ class Log:
         self._people = log_format is LogFormat.CONSOLE or (log_format is LogFormat.AUTO and _is_terminal(self._stream))
         self._lock = threading.Lock()
         self._dropped = 0
-        self._repeated: dict[tuple[str, str], tuple[str, int]] = {}
+        self._repeated: dict[tuple[str, str], Failures] = {}
 
     def write(self, level: LogLevel, message: str, *, action: str, **fields: object) -> None:
         if ORDER.index(level) < self._least:
@@ -96,11 +97,9 @@ class Log:
 
         `of` is whose failure it is, where those are counted apart.
         """
-        last, count = self._repeated.get((action, of), ("", 0))
-        count = count + 1 if reason == last else 1
-        self._repeated[action, of] = (reason, count)
-        if count & (count - 1) == 0:
-            self.warning(message, action=action, **fields, reason=reason, times=count)
+        failures = self._repeated.setdefault((action, of), Failures(ignore_numbers=False))
+        if failures.again(reason):
+            self.warning(message, action=action, **fields, reason=reason, times=failures.times)
 
     def over(self, message: str, *, action: str, of: str = "", **fields: object) -> None:
         """That failure has ended; logged once."""

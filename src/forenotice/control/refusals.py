@@ -4,6 +4,7 @@ from collections import OrderedDict
 from time import monotonic
 
 from forenotice.control.connection_limits import address_of
+from forenotice.failures import has_doubled
 from forenotice.logs import log
 from forenotice.rate import Rate
 from forenotice.service.context import Telemetry
@@ -31,7 +32,7 @@ class Refusals:
         self._telemetry.refused(status)
         count = self._counted((status, str(address_of(address)) if address else "", token))
         full_at = self._rate.take(self._full_at, monotonic())
-        if count & (count - 1) or full_at < 0:
+        if not has_doubled(count) or full_at < 0:
             self._unlogged += 1
             return
         self._full_at = full_at

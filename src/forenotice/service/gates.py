@@ -2,9 +2,11 @@
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from datetime import datetime
 
 from forenotice.core import errors
+from forenotice.core.rollouts import GateResult
 from forenotice.programs import process
 from forenotice.ssrf import OutgoingClient, describe_status
 
@@ -12,15 +14,6 @@ SECONDS = 30.0
 """For one look at a gate."""
 KEPT = 400
 """Bytes of what a gate says: the end of a command's output, the beginning of an answer."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateStatus:
-    green: bool
-    said: str
-    """Its status, or why it could not be asked."""
-    line: str = ""
-    """One line of its output, for those who may manage: a command's last, an answer's first."""
 
 
 class Gates:
@@ -55,12 +48,16 @@ class Gates:
         else:
             self._program(gate)
 
-    def check(self, gate: str, facts: Mapping[str, str]) -> GateStatus:
+    def check(self, gate: str, facts: Mapping[str, str], now: datetime) -> GateResult:
         """Ask once. A gate that cannot be asked is not green."""
         try:
-            return self._get(gate, facts) if is_url(gate) else self._run(self._program(gate), facts)
+            if is_url(gate):
+                green, status, output = self._get(gate, facts)
+            else:
+                green, status, output = self._run(self._program(gate), facts)
         except errors.ForenoticeError as error:
-            return GateStatus(green=False, said=error.message)
+            green, status, output = False, error.message, ""
+        return GateResult(green=green, status=status, output=output, at=now)
 
     def close(self) -> None:
         """For good: what is under way is ended."""
@@ -78,20 +75,20 @@ class Gates:
             )
         return found
 
-    def _run(self, program: process.Program, facts: Mapping[str, str]) -> GateStatus:
+    def _run(self, program: process.Program, facts: Mapping[str, str]) -> tuple[bool, str, str]:
         told = replace(
             program,
             environment={f"FORENOTICE_{name.upper()}": value for name, value in facts.items()},
             inherited=process.INHERITED,
         )
         ended = process.execute(told, seconds=self._seconds, stop=self._stop, asked_by="the service")
-        return GateStatus(green=ended.ok, said=ended.how, line=(ended.lines or [""])[-1])
+        return ended.ok, ended.how, (ended.lines or [""])[-1]
 
-    def _get(self, url: str, facts: Mapping[str, str]) -> GateStatus:
+    def _get(self, url: str, facts: Mapping[str, str]) -> tuple[bool, str, str]:
         reply = self._outgoing.get(url, {f"Forenotice-{name.title()}": value for name, value in facts.items()})
         first = reply.body[:KEPT].decode(errors="replace").strip().partition("\n")[0]
         line = process.plain(first).strip()
-        return GateStatus(green=reply.status // 100 == 2, said=describe_status(reply.status), line=line)
+        return reply.status // 100 == 2, describe_status(reply.status), line
 
 
 def is_url(gate: str) -> bool:

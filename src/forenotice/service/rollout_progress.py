@@ -12,7 +12,6 @@ from forenotice.core.rollout_progress import GateCheck
 from forenotice.core.rollouts import GateResult, RolloutStatus
 from forenotice.service.calls import Call
 from forenotice.service.context import Service, UnitOfWork
-from forenotice.service.gates import GateStatus
 from forenotice.service.loops import Loop, time_until
 
 log = structlog.get_logger()
@@ -30,10 +29,10 @@ CANDIDATES = 20
 """Hosts of the wave that one transaction looks at: guests who approve wait for its end."""
 
 
-def advance(service: Service, checked: Mapping[GateCheck, GateStatus]) -> list[GateCheck]:
+def advance(service: Service, checked: Mapping[GateCheck, GateResult]) -> list[GateCheck]:
     """Take the next step of every rollout that is due; gives the gates that must be asked."""
-    for check, status in checked.items():
-        _record_gate(service, check, status)
+    for check, result in checked.items():
+        _record_gate(service, check, result)
     with service.store.read() as reader:
         due = reader.rollouts.due(service.clock.now(), AT_ONCE)
     return [asked for rollout_id in due if (asked := _step(service, rollout_id))]
@@ -44,11 +43,10 @@ def next_due(service: Service) -> datetime | None:
         return reader.rollouts.next_due()
 
 
-def _record_gate(service: Service, check: GateCheck, status: GateStatus) -> None:
+def _record_gate(service: Service, check: GateCheck, result: GateResult) -> None:
     def work(unit: UnitOfWork) -> None:
         draft = unit.draft(unit.transaction.worlds.load(rollouts=[check.rollout]))
-        result = GateResult(green=status.green, status=status.said, output=status.line, at=unit.now)
-        rollout_progress.record_gate(draft, check.rollout, check.wave, result)
+        rollout_progress.record_gate(draft, check.rollout, check.wave, replace(result, at=unit.now))
         unit.keep(draft)
 
     service.transact(work)
@@ -104,7 +102,7 @@ class RolloutLoop:
     def __init__(self, service: Service, *, gates_at_once: int = GATES_AT_ONCE) -> None:
         self._service = service
         self._grown = service.follow_growth()
-        self._checked: dict[GateCheck, GateStatus] = {}
+        self._checked: dict[GateCheck, GateResult] = {}
         self._checking: set[GateCheck] = set()
         """Until the result is recorded, so that no gate is asked twice for one wave at once."""
         self._wanted: dict[GateCheck, None] = {}
@@ -140,14 +138,15 @@ class RolloutLoop:
                 self._end(check)
                 return
             facts = {"rollout": check.rollout, "wave": str(check.wave + 1)}
-            status = self._service.gates.check(check.gate, facts)
+            result = self._service.gates.check(check.gate, facts, self._service.clock.now())
         except (errors.UnavailableError, errors.UnsoundError):
             self._end(check)
             return
         except Exception as error:
             log.exception("A gate could not be asked", action="gate.failed", gate=check.gate)
-            status = GateStatus(green=False, said=f"{type(error).__name__}: {error}")
-        self._checked[check] = status
+            status = f"{type(error).__name__}: {error}"
+            result = GateResult(green=False, status=status, at=self._service.clock.now())
+        self._checked[check] = result
         self._grown.set()
 
     def _end(self, check: GateCheck) -> None:

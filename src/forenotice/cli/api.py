@@ -6,17 +6,14 @@ import io
 import ssl
 import threading
 import time
-import urllib.error
-import urllib.request
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime
-from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, TypeVar
-from urllib.parse import quote, urlencode
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
@@ -91,6 +88,7 @@ class _Body(io.BytesIO):
 
     def __init__(self, data: bytes, sent: Callable[[int], None]) -> None:
         super().__init__(data)
+        self.size = len(data)
         self._sent = sent
 
     def read(self, size: int | None = -1, /) -> bytes:
@@ -100,32 +98,15 @@ class _Body(io.BytesIO):
         return chunk
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    # Following one would hand the token to whoever it points at.
-    def redirect_request(self, *_: object, **__: object) -> None:
-        return None
-
-
-class _SocketConnection(http.client.HTTPConnection):
-    def __init__(self, host: str, directory: Path, **named: Any) -> None:
-        super().__init__(host, **named)
-        self._directory = directory
-
-    def connect(self) -> None:
-        self.sock = controlsocket.connect(self._directory, self.timeout)
-
-
-class _SocketHandler(urllib.request.HTTPHandler):
-    def __init__(self, directory: Path) -> None:
-        super().__init__()
-        self._directory = directory
-
-    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(partial(_SocketConnection, directory=self._directory), req)
+class Request(NamedTuple):
+    method: str
+    target: str
+    body: bytes | _Body | None
+    headers: dict[str, str]
 
 
 class Rest:
-    """A control plane that asks for no token."""
+    """A control plane that asks for no token. Redirects are not followed: they would carry a token elsewhere."""
 
     def __init__(
         self,
@@ -136,14 +117,12 @@ class Rest:
         directory: Path | None = None,
     ) -> None:
         """`program` is what must be running there; with a `directory`, at the socket that is in it."""
-        self._base = url
         self.url = url if directory is None else str(directory / controlsocket.NAME)
+        self._parts = urlsplit(url)
         self._program = program
         self._timeout = timeout
-        reached = urllib.request.HTTPHandler() if directory is None else _SocketHandler(directory)
-        self._opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}), _NoRedirects(), urllib.request.HTTPSHandler(context=trusted), reached
-        )
+        self._trusted = trusted
+        self._directory = directory
 
     # Responses are decoded into `kind`, a struct of `forenotice.views`; requests are such structs.
 
@@ -180,8 +159,7 @@ class Rest:
 
     def pieces(self, *path: str, **query: object) -> Iterator[bytes]:
         """A response of any length, as it arrives."""
-        request = self._request("GET", path, query)
-        with self._explained(), self._opener.open(request, timeout=self._timeout) as response:
+        with self._exchanged(self._request("GET", path, query)) as response:
             while piece := response.read1(PIECE):
                 yield piece
 
@@ -197,49 +175,57 @@ class Rest:
         method: str,
         path: Sequence[str],
         query: Mapping[str, object],
-        data: bytes | _Body | None = None,
-        kind: str = "",
-    ) -> urllib.request.Request:
+        body: bytes | _Body | None = None,
+        content_type: str = "",
+    ) -> Request:
         for part in path:
             # A slash would be read as a part of the path, whichever way it is sent.
             if not part or "/" in part:
                 raise errors.RefusedError(f"{part!r} is not a name or an id: give one without '/'")
         words = {key: _word(value) for key, value in query.items() if value is not None}
-        url = f"{self._base}/v1/{'/'.join(quote(part, safe='') for part in path)}"
-        request = urllib.request.Request(f"{url}?{urlencode(words)}" if words else url, data=data, method=method)  # noqa: S310
-        request.add_header("Accept", "application/json")
-        request.add_header("User-Agent", f"forenotice/{__version__}")
-        if kind:
-            request.add_header("Content-Type", kind)
-        if isinstance(data, _Body):
-            request.add_header("Content-Length", str(len(data.getbuffer())))
-        return request
+        target = f"{self._parts.path}/v1/{'/'.join(quote(part, safe='') for part in path)}"
+        headers = {"Accept": "application/json", "User-Agent": f"forenotice/{__version__}", "Connection": "close"}
+        if body is not None:
+            headers["Content-Type"] = content_type
+            headers["Content-Length"] = str(len(body) if isinstance(body, bytes) else body.size)
+        return Request(method, f"{target}?{urlencode(words)}" if words else target, body, headers)
 
-    def _carry_out(self, request: urllib.request.Request) -> bytes:
-        return self._send(request)
-
-    def _send(self, request: urllib.request.Request) -> bytes:
-        if isinstance(request.data, _Body):
-            request.data.seek(0)
-        with self._explained(), self._opener.open(request, timeout=self._timeout) as response:
-            found: bytes = response.read()
-            return found
+    def _carry_out(self, request: Request) -> bytes:
+        with self._exchanged(request) as response:
+            return response.read()
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Whatever goes wrong with a request is one clear error."""
-        try:
-            yield
-        except urllib.error.HTTPError as error:
-            with error:
-                raise self._refusal(error.code, error.reason, _body(error)) from None
-        except urllib.error.URLError as error:
-            raise self._unreachable(error.reason) from None
-        except (http.client.HTTPException, ConnectionError, TimeoutError) as error:
-            raise LostError(
-                f"the control plane at {self.url} did not finish its response ({type(error).__name__}): try again"
-                + (", or with https:// if it has a certificate" if self.url.startswith("http:") else "")
-            ) from None
+    def _exchanged(self, request: Request) -> Iterator[http.client.HTTPResponse]:
+        """A response that is no error; whatever goes wrong is one clear error."""
+        if isinstance(request.body, _Body):
+            request.body.seek(0)
+        with closing(self._connection()) as connection:
+            try:
+                connection.request(request.method, request.target, request.body, request.headers)
+            except OSError as error:
+                raise self._unreachable(error) from None
+            try:
+                with connection.getresponse() as response:
+                    if not HTTPStatus.OK <= response.status < HTTPStatus.MULTIPLE_CHOICES:
+                        raise self._refusal(response.status, response.reason, _body(response))
+                    yield response
+            except (http.client.HTTPException, ConnectionError, TimeoutError) as error:
+                raise LostError(
+                    f"the control plane at {self.url} did not finish its response ({type(error).__name__}): try again"
+                    + (", or with https:// if it has a certificate" if self.url.startswith("http:") else "")
+                ) from None
+
+    def _connection(self) -> http.client.HTTPConnection:
+        host = self._parts.netloc
+        if self._parts.scheme == "https":
+            return http.client.HTTPSConnection(host, timeout=self._timeout, context=self._trusted)
+        connection = http.client.HTTPConnection(host, timeout=self._timeout)
+        if self._directory is not None:
+            try:
+                connection.sock = controlsocket.connect(self._directory, self._timeout)
+            except OSError as error:
+                raise self._unreachable(error) from None
+        return connection
 
     def _refusal(self, status: int, reason: str, body: bytes) -> errors.ForenoticeError:
         try:
@@ -260,7 +246,7 @@ class Rest:
             f"{self.url} responded {status} {reason}, but not as a control plane does: {advice}"
         )
 
-    def _unreachable(self, reason: str | BaseException) -> errors.ForenoticeError:
+    def _unreachable(self, reason: OSError) -> errors.ForenoticeError:
         if isinstance(reason, ssl.SSLCertVerificationError):
             return errors.UnavailableError(
                 f"the certificate of {self.url} is not trusted ({reason.verify_message}): for a private CA, give that "
@@ -287,14 +273,14 @@ class Api(Rest):
         self._key = key
         self._reason = reason
 
-    def _carry_out(self, request: urllib.request.Request) -> bytes:
-        if request.get_method() in CHANGING:
+    def _carry_out(self, request: Request) -> bytes:
+        if request.method in CHANGING:
             key = str(uuid.uuid4()) if self._key is None else self._key
             if not (key.isascii() and key.isprintable()):
                 raise UsageError("--idempotency-key must be printable ASCII characters without spaces")
-            request.add_header("Idempotency-Key", key)
+            request.headers["Idempotency-Key"] = key
             if self._reason:
-                request.add_header("Forenotice-Reason", quote(self._reason, safe=""))
+                request.headers["Forenotice-Reason"] = quote(self._reason, safe="")
         try:
             try:
                 return self._authorized(request)
@@ -339,19 +325,19 @@ class Api(Rest):
         """One that does not wait long for responses."""
         return Api(self._settings, timeout=seconds)
 
-    def _request(self, *arguments: Any) -> urllib.request.Request:
+    def _request(self, *arguments: Any) -> Request:
         request = super()._request(*arguments)
-        request.add_header("Authorization", f"Bearer {self._tokens[0]}")
+        request.headers["Authorization"] = f"Bearer {self._tokens[0]}"
         return request
 
-    def _authorized(self, request: urllib.request.Request) -> bytes:
+    def _authorized(self, request: Request) -> bytes:
         until = time.monotonic() + self._timeout
         while True:
-            request.add_header("Authorization", f"Bearer {self._tokens[0]}")
+            request.headers["Authorization"] = f"Bearer {self._tokens[0]}"
             try:
-                return self._send(request)
+                return super()._carry_out(request)
             except RefusalError as error:
-                if error.status != 401 or len(self._tokens) == 1:
+                if error.status != HTTPStatus.UNAUTHORIZED or len(self._tokens) == 1:
                     raise
                 self._tokens = self._tokens[1:]
             except BusyError as error:
@@ -371,9 +357,9 @@ def _trusted(ca: Path | None) -> ssl.SSLContext | None:
         ) from None
 
 
-def _body(error: urllib.error.HTTPError) -> bytes:
+def _body(response: http.client.HTTPResponse) -> bytes:
     try:
-        return error.read()
+        return response.read()
     except (OSError, http.client.HTTPException):
         return b""
 

@@ -213,7 +213,7 @@ _DELETE_RESULTS = Query(
 
 class DriverResults(Repository):
     def of(self, operations: Collection[str]) -> list[DriverResult]:
-        return [_RESULTS.read(row) for row in self._executor.rows(_RESULTS_OF, names=list(operations))]
+        return self._all(_RESULTS, _RESULTS_OF, names=list(operations))
 
     def put(self, result: DriverResult) -> None:
         self._executor.upsert(_PUT_RESULT, [_RESULTS.row(result)])

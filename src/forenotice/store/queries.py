@@ -19,7 +19,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import BindParameter, ColumnElement
 
 from forenotice.core.selectors import Selector
-from forenotice.store.rows import Row, json_text
+from forenotice.store.rows import Mapper, Row, json_text
 
 T = TypeVar("T")
 
@@ -278,6 +278,13 @@ class Repository:
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
+
+    def _all(self, mapper: Mapper[T], query: Query, **parameters: Any) -> list[T]:
+        return [mapper.read(row) for row in self._executor.rows(query, **parameters)]
+
+    def _find(self, mapper: Mapper[T], query: Query, **parameters: Any) -> T | None:
+        row = self._executor.row(query, **parameters)
+        return None if row is None else mapper.read(row)
 
 
 def chunks(things: list[T], size: int) -> Iterator[list[T]]:

@@ -190,16 +190,14 @@ class Rollouts(Repository):
 
     def waiting(self, rollout: str, wave: int, after: str, limit: int) -> list[Stop]:
         """Of one wave, by host, beyond the host `after`."""
-        found = self._executor.rows(_WAITING, rollout=rollout, wave=wave, after=after, limit=limit)
-        return [_STOPS.read(row) for row in found]
+        return self._all(_STOPS, _WAITING, rollout=rollout, wave=wave, after=after, limit=limit)
 
     def stops(self, rollout: str, after: str, limit: int, status: StopStatus | None) -> list[Stop]:
         """By host, beyond the host `after`."""
         query = _stops(status is not None)
-        found = self._executor.rows(
-            query, rollout=rollout, after=after, limit=limit, status=status.value if status else None
+        return self._all(
+            _STOPS, query, rollout=rollout, after=after, limit=limit, status=status.value if status else None
         )
-        return [_STOPS.read(row) for row in found]
 
     def tally(self, rollout: str) -> list[Tally]:
         """How many hosts are where."""

@@ -124,12 +124,11 @@ class Subscriptions(Repository):
 
     def active(self) -> list[Subscription]:
         """All that are not parked, oldest first."""
-        return [_SUBSCRIPTIONS.read(row) for row in self._executor.rows(_ACTIVE)]
+        return self._all(_SUBSCRIPTIONS, _ACTIVE)
 
     def named(self, wanted: str) -> Subscription | None:
         """By id, or by name."""
-        row = self._executor.row(_NAMED, wanted=wanted)
-        return None if row is None else _SUBSCRIPTIONS.read(row)
+        return self._find(_SUBSCRIPTIONS, _NAMED, wanted=wanted)
 
     def count(self) -> int:
         return int(self._executor.value(_COUNT))
@@ -151,21 +150,18 @@ class Subscriptions(Repository):
 
     def pending(self, subscription: str, after: int = 0, limit: int = 100) -> list[Delivery]:
         """By position, beyond `after`."""
-        found = self._executor.rows(_PENDING, subscription=subscription, after=after, limit=limit)
-        return [_DELIVERIES.read(row) for row in found]
+        return self._all(_DELIVERIES, _PENDING, subscription=subscription, after=after, limit=limit)
 
     def count_pending(self, subscription: str) -> int:
         return int(self._executor.value(_COUNT_PENDING, subscription=subscription))
 
     def last_failed(self, subscription: str) -> Delivery | None:
         """What was refused, and is to be tried again last."""
-        row = self._executor.row(_LAST_FAILED, subscription=subscription)
-        return None if row is None else _DELIVERIES.read(row)
+        return self._find(_DELIVERIES, _LAST_FAILED, subscription=subscription)
 
     def heads(self, subscription: str, now: datetime, limit: int) -> list[Delivery]:
         """The first of each lane, of those that are due by `now`, the longest due first."""
-        found = self._executor.rows(_HEADS, subscription=subscription, now=rows.number(now), limit=limit)
-        return [_DELIVERIES.read(row) for row in found]
+        return self._all(_DELIVERIES, _HEADS, subscription=subscription, now=rows.number(now), limit=limit)
 
     def next_due(self, subscription: str, now: datetime) -> datetime | None:
         """When something is due that is not yet."""

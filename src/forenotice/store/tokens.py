@@ -64,13 +64,11 @@ _TOUCH = Query(
 class Tokens(Repository):
     def by_digest(self, digest: str) -> Token | None:
         """The token, even if revoked; also by the secret from before its last rotation."""
-        row = self._executor.row(_BY_DIGEST, wanted=digest)
-        return None if row is None else _TOKENS.read(row)
+        return self._find(_TOKENS, _BY_DIGEST, wanted=digest)
 
     def by_id(self, token_id: str) -> Token | None:
         """As above."""
-        row = self._executor.row(_BY_ID, wanted=token_id)
-        return None if row is None else _TOKENS.read(row)
+        return self._find(_TOKENS, _BY_ID, wanted=token_id)
 
     def page(self, after: str | None = None, limit: int = MOST_TOKENS, *, descending: bool = False) -> list[Token]:
         """Oldest first, or `descending`, beyond the one with id `after`; revoked ones too."""
@@ -125,8 +123,7 @@ _KEEP_NEWEST = Query(
 class Sessions(Repository):
     def find(self, digest: str) -> Session | None:
         """Also when it has expired."""
-        row = self._executor.row(_FIND, wanted=digest)
-        return None if row is None else _SESSIONS.read(row)
+        return self._find(_SESSIONS, _FIND, wanted=digest)
 
     def put(self, session: Session) -> None:
         self._executor.upsert(_PUT_SESSION, [_SESSIONS.row(session)])
@@ -175,8 +172,7 @@ class StoredResponses(Repository):
 
     def find(self, token: str, key: str, since: datetime) -> StoredResponse | None:
         """What was stored at or after `since`."""
-        row = self._executor.row(_RESPONSE, token=token, key=key, since=rows.number(since))
-        return None if row is None else _RESPONSES.read(row)
+        return self._find(_RESPONSES, _RESPONSE, token=token, key=key, since=rows.number(since))
 
     def put(self, response: StoredResponse) -> None:
         """Replaces what was stored for this token and key."""

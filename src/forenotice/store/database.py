@@ -1,5 +1,4 @@
-"""What a store promises, and what the two databases share: pooled connections, one writer, and driver errors told apart
-by who must act."""
+"""What a store promises, and what the two databases share: pooled connections, one writer, translated errors."""
 
 import sqlite3
 import threading
@@ -36,7 +35,7 @@ class Store(ABC):
 
     def __init__(self) -> None:
         self.writer = WriterQueue()
-        """The lock that `write` takes, for whoever does more in one turn."""
+        """The lock that `write` takes, for callers that do more in one turn."""
 
     @abstractmethod
     def read(self) -> AbstractContextManager[Reader]:

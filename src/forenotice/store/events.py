@@ -24,7 +24,7 @@ _OF_LATEST = fleet.of_latest(_E.scope, _E.created_at)
 NAMED = Query(select(schema.events).where(Among(_E.id, "names")))
 OF = Query(select(schema.events).where(Among(_E.operation, "names")))
 OPERATIONS = Query(select(_E.operation).where(Among(_E.id, "names")))
-# In an order of their own, so that whoever asks is told the same in the same words.
+# In a fixed order, so that an explanation does not change from one request to the next.
 OF_IN_ORDER = Query(select(schema.events).where(Among(_E.operation, "names")).order_by(_E.scope, _E.id))
 OF_LIVE_OPERATIONS = Query(select(schema.events).where(_E.operation.in_(select(_O.id).where(_O.ended_at.is_(None)))))
 LIVE_IN = Query(select(schema.events).where(Among(_E.scope, "names"), _LIVE))
@@ -34,7 +34,7 @@ IN_THE_WAY_IN = Query(
     .where((_E.status == Status.STARTED.value) | (_E.type == EventType.TERMINATE.value))
     .order_by(_E.created_at, _E.id)
 )
-"""Only what has started is in anybody's way, and a deletion in that of later ones."""
+"""Only events that have started can block others, and deletions can block later events."""
 ENDED_IN = Query(select(schema.events).where(Among(_E.scope, "names"), _E.ended_at >= bindparam("since"), _OF_LATEST))
 
 _MADE_WITH = ("operation", "scope", "update_domain", "type", "source", "description", "duration", "created_at")
@@ -92,7 +92,7 @@ _LIST = Listing(
 
 
 class EventSummary(NamedTuple):
-    """An event, and of its operation as much as a picture shows. Thousands are made for one page: so it is no more."""
+    """An event with as much of its operation as a picture shows. A page makes thousands of them."""
 
     id: str
     operation: str
@@ -121,7 +121,7 @@ _SELECTED: dict[str, Select[Any]] = {
     .limit(bindparam("limit")),
     "counts": select(_E.status, func.count()).where(_LIVE).group_by(_E.status),
 }
-# By the index of scopes where they are named, be it at the price of a look at each: theirs may be few of millions.
+# Named scopes are found by their index, although each is looked up: they may have few events among millions.
 _CONDITIONS: dict[str, ColumnElement[bool]] = {
     "scope": _E.scope == bindparam("scope"),
     "named": Among(_E.scope, "named"),
@@ -183,7 +183,7 @@ class Events(Repository):
             self._executor.run_each(_MOVE_ON, each)
 
     def put_names(self, changes: Changes, newest: datetime | None) -> None:
-        """Which VMs operations name, and by which event each was told: kept when it is dropped from them later.
+        """Which VMs operations name, and which event told each VM; kept when an operation drops the VM later.
 
         Settled when they are made, which is not before the newest entry.
         """

@@ -168,7 +168,7 @@ def moving(executor: Executor) -> dict[str, str]:
 
 
 class Place(NamedTuple):
-    """Where a VM is, as a small row: a page of the fleet shows thousands."""
+    """Where a VM is. A page of the fleet shows thousands."""
 
     vm: str
     host: str
@@ -287,7 +287,7 @@ class Scopes(Repository):
         self._executor.run_each(_SET_HEARD, each)
 
     def shift_heard(self, by: timedelta) -> None:
-        """Move every last-heard: our own downtime does not count as silence."""
+        """Move every `last_heard`: our own downtime does not count as silence."""
         self._executor.run(_SHIFT_HEARD, by=rows.microseconds(by))
 
     def raise_epoch(self, epoch: int) -> None:
@@ -331,7 +331,7 @@ class Vms(Repository):
         if not vms:
             return
         kept = [vm for vm in vms.values() if vm]
-        # All before any: an address may pass from one VM to another.
+        # Remove all addresses before adding any: an address may pass from one VM to another.
         self._executor.run(_REMOVE_ADDRESSES, names=list(vms))
         if removed := [name for name, vm in vms.items() if vm is None]:
             self._executor.run(_REMOVE_VMS, names=removed)

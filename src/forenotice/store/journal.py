@@ -191,7 +191,7 @@ class Journal(Repository):
         return position
 
     def first_since(self, moment: datetime) -> int:
-        """A position from which on all entries are of this moment or later, and before which none is.
+        """The first position whose entry, and those of all later positions, are of this moment or later.
 
         By halves over the primary key: time never falls along it, so that no index of times has to be kept.
         """
@@ -221,7 +221,7 @@ class Journal(Repository):
     def _rows_of_scopes(
         self, limit: int, newest_first: bool, given: dict[str, Any], scopes: Iterable[str]
     ) -> list[Row]:
-        """Scope by scope, each by the index: those who have few entries need not look through everybody's."""
+        """Scope by scope, each by the index, so that a scope with few entries does not read those of all others."""
         query = _page(frozenset({*given, "scope", "of_latest"}), newest_first)
         found: list[Row] = []
         for scope in scopes:
@@ -242,7 +242,7 @@ def _page(filters: frozenset[str], newest_first: bool) -> Query:
     noun = next((name for name in _PARTS if name in filters), "")
     wanted = [_FILTERS[name] for name in sorted(filters & _FILTERS.keys() - {noun})]
     if noun == "vm":
-        # Put in order when it is found: PostgreSQL would bet on going through everybody's entries in order.
+        # Sorted after it is found: PostgreSQL would otherwise scan all entries in order.
         every = union(*(part.where(*wanted) for part in _PARTS[noun])).cte().prefix_with("MATERIALIZED")
         place = every.c.position.desc() if newest_first else every.c.position
         wanted = [_J.position.in_(select(every.c.position).order_by(place).limit(bindparam("limit")))]

@@ -22,7 +22,7 @@ _MIGRATIONS = Path(__file__).parent / "migrations"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revisions:
-    """Which states of the schema there are, known without Alembic, whose import is slow."""
+    """The revisions of the schema, known without importing Alembic, which is slow."""
 
     names: tuple[str, ...]
     """Oldest first."""
@@ -37,16 +37,16 @@ class Revisions:
 OURS = Revisions(names=tuple(sorted(path.name.partition("_")[0] for path in _MIGRATIONS.glob("versions/[0-9]*.py"))))
 
 _CHECKED_BYTES = 1 << 28
-"""A larger file is not read through at every start: damage in it shows when it is met."""
+"""A larger file is not checked at every start; damage in it shows when a statement meets it."""
 
 
 _MISTAKEN = re.compile("FATAL: +(.*(authentication failed|does not exist|not permitted)|no pg_hba|permission denied)")
-"""What PostgreSQL says when the URL is wrong; there is no code that tells it from what passes."""
+"""PostgreSQL's message when the URL is wrong; its error codes do not distinguish that from an outage."""
 
 
 def open_store(url: str, *, migrate: bool, known: Revisions = OURS) -> Store:
-    """Of `sqlite:///PATH` or `postgresql://...`. Only with `migrate` is an older one brought up to date, and PostgreSQL
-    furnished; a new SQLite file is made in any case."""
+    """Open `sqlite:///PATH` or `postgresql://...`. `migrate` upgrades an older schema and creates PostgreSQL's tables;
+    a missing SQLite file is created in any case."""
     try:
         parsed = make_url(url)
     except (sqlalchemy.exc.ArgumentError, ValueError):
@@ -78,7 +78,7 @@ def _open_sqlite(url: URL, path: Path, known: Revisions, *, migrate: bool) -> St
                 f"`forenotice restore` with a backup; to begin with nothing, remove {sqlite.mark_beside(path)}"
             )
         if found is not None and not sqlite.has_log(path):
-            # A copy: whoever put it here has restored a backup.
+            # A copy, so an operator has restored a backup.
             sqlite.expect_epoch(path)
         file = sqlite.File(path)
         engine = sqlite.engine(url, file)
@@ -202,7 +202,7 @@ def _migrate(connection: Connection, known: Revisions) -> None:
 
 @contextmanager
 def _refusing(where: str) -> Iterator[None]:
-    """Turns whatever goes wrong while opening into one sentence."""
+    """Turns driver errors while opening into one sentence."""
     try:
         yield
     except (sqlite3.Error, psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as error:

@@ -1,4 +1,4 @@
-"""Operations in their table: what is due, who has claimed it, and what outside drivers have told of it."""
+"""Operations in their table: what is due, who has claimed it, and the results that drivers sent by callback."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -110,7 +110,7 @@ class OperationFilter:
     kind: Kind | None = None
     rollout: str | None = None
     seen: Selector | None = None
-    """Those that one of these scopes was told of."""
+    """Those with an event in one of these scopes."""
 
 
 def _tells(operation: ColumnElement[str]) -> ColumnElement[bool]:
@@ -136,7 +136,7 @@ class Operations(Repository):
         return _LIST.page(self._executor, after, limit, wanted, descending=descending)
 
     def due(self, now: datetime, limit: int) -> list[str]:
-        """Ids of live operations due by `now` that nobody has claimed beyond `now`, by NotBefore, then by age."""
+        """Ids of live operations due by `now` whose claim, if any, has expired by `now`, by NotBefore, then by age."""
         return self._executor.column(_DUE, now=rows.number(now), limit=limit)
 
     def next_due(self, now: datetime) -> datetime | None:
@@ -188,7 +188,7 @@ class Operations(Repository):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverResult:
-    """What an outside driver told by callback of one attempt."""
+    """The result of one attempt, as a driver sent it by callback."""
 
     operation: str
     attempt: int

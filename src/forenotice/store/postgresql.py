@@ -44,7 +44,7 @@ _LIMITS = {
 }
 _LIMIT = "SELECT set_config(%s, %s, false) WHERE current_setting(%s) = %s"
 _UNSET = "0"
-"""Unless whoever runs the database has set it, for the role, the database or in the URL."""
+"""Unless the administrator has set it, for the role, the database or in the URL."""
 _WAIT = "1min"
 """For the statement that waits for the lock, which has a timeout of its own."""
 
@@ -92,7 +92,7 @@ class Watchdog:
                 self._let_go()
                 continue
             except psycopg.Error:
-                # It is away, which everybody notices.
+                # The server is away: every connection fails by itself.
                 continue
             try:
                 while _answers(asking, self.within):
@@ -195,7 +195,7 @@ class PostgresqlStore(PooledStore):
                             yield int(notification.payload)
                         yield 0
             except psycopg.Error:
-                # Whatever it was (a standby during a failover, say, does not let anybody listen), it may pass.
+                # It may pass: a standby during a failover, for example, refuses LISTEN.
                 stop.wait(_RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)])
                 failures += 1
 

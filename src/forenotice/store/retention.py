@@ -1,4 +1,5 @@
-"""Forgetting what is old, some thousand rows at a time; never what is live, nor what somebody is still to be told."""
+"""Deletes old entries, operations and rollouts, some thousand rows at a time; never live ones, nor those with a
+pending delivery."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -12,11 +13,11 @@ from forenotice.store.journal import Journal
 from forenotice.store.queries import Among, Query, Repository
 
 ENTRIES, OPERATIONS, ROLLOUTS = 5_000, 200, 1
-"""Looked at in one transaction. An operation may name many VMs, and a rollout many hosts."""
+"""Read in one transaction. An operation may name many VMs, and a rollout many hosts."""
 
 Place: TypeAlias = tuple[Any, ...]
 Step: TypeAlias = tuple[Counter[str], Place | None]
-"""How much was removed, and where to go on; None: that was all."""
+"""How much was deleted, and where to continue; None: that was all."""
 
 _J, _O, _E = schema.journal.c, schema.operations.c, schema.events.c
 _R, _S, _N = schema.rollouts.c, schema.stops.c, schema.vm_operations.c
@@ -29,7 +30,7 @@ _TOLD = Query(select(func.min(schema.subscriptions.c.position)))
 
 
 def _stays(position: ColumnElement[int]) -> ColumnElement[bool]:
-    """Whatever the entry there is about."""
+    """Whether the entry at this position must be kept, whatever it is about."""
     return (position >= bindparam("bound")) | position.in_(_UNTOLD)
 
 
@@ -38,7 +39,7 @@ def _rollout_is_live(rollout: ColumnElement[Any]) -> ColumnElement[bool]:
 
 
 def _has_ended(operations: FromClause) -> ColumnElement[bool]:
-    """So long ago that nothing tells of it any more."""
+    """So long ago that no entry of it is left."""
     of, told = operations.c, schema.journal.alias()
     return (
         of.ended_at.is_not(None)
@@ -101,10 +102,10 @@ _REMOVE_STOPS = Query(delete(schema.stops).where(Among(_S.rollout, "names")))
 
 
 class Retention(Repository):
-    """Of what is older than a moment, each kind step by step from a place (None: the beginning) to the next."""
+    """Deletes what is older than a moment, step by step: from a place (None: the beginning) to the next."""
 
     def count(self, before: datetime) -> Counter[str]:
-        """What all steps together would remove now."""
+        """What all steps together would delete now."""
         parameters = {"before": rows.number(before), "bound": self._bound(before)}
         queries = {
             "entries": _COUNT_ENTRIES,
@@ -115,7 +116,7 @@ class Retention(Repository):
         return Counter({what: int(self._executor.value(query, **parameters)) for what, query in queries.items()})
 
     def older(self, before: datetime) -> int:
-        """Entries that are older."""
+        """How many entries are older."""
         return int(self._executor.value(_OLDER, bound=Journal(self._executor).first_since(before)))
 
     def entries(self, before: datetime, place: Place | None) -> Step:
@@ -152,7 +153,7 @@ class Retention(Repository):
         return tuple(found[-1]) if len(found) == limit else None, gone
 
     def _bound(self, before: datetime) -> int:
-        """The position from which on entries stay."""
+        """The first position whose entry is kept in any case."""
         journal, told = Journal(self._executor), self._executor.value(_TOLD)
         newest = journal.last()
         bounds = (journal.first_since(before), newest and newest[0], None if told is None else told + 1)
@@ -161,4 +162,4 @@ class Retention(Repository):
 
 Stage: TypeAlias = Callable[[Retention, datetime, Place | None], Step]
 STAGES: tuple[Stage, ...] = (Retention.entries, Retention.operations, Retention.rollouts)
-"""In this order: nothing goes before the entries that tell of it."""
+"""In this order: nothing is deleted before its entries."""

@@ -175,7 +175,7 @@ class Rollouts(Repository):
         return _LIST.page(self._executor, after, limit, wanted, descending=descending)
 
     def under_way(self, rollout: str) -> int:
-        """How many hosts are; those whose operation has just ended among them."""
+        """How many hosts are under way, including those whose operation has just ended."""
         return int(self._executor.value(_UNDER_WAY, rollout=rollout))
 
     def ended(self, rollout: str) -> list[tuple[Stop, Operation]]:
@@ -215,7 +215,7 @@ class Rollouts(Repository):
         return found
 
     def awaited(self, kind: Kind, hosts: Collection[str]) -> tuple[str, str] | None:
-        """A rollout of this kind that goes on, and one of these hosts that it has still to see to."""
+        """A live rollout of this kind, and one of these hosts that it has not finished."""
         row = self._executor.row(_AWAITED, kind=kind.value, names=list(hosts), limit=1)
         return None if row is None else (row[0], row[1])
 
@@ -237,7 +237,7 @@ class Rollouts(Repository):
         self._executor.run(_SET_BACK, by=rows.microseconds(by))
 
     def make_due(self, now: datetime) -> None:
-        """All that are to be looked at some time are due now: whoever was asking their gates is gone."""
+        """All that have a due time are due now: the process that was asking their gates is gone."""
         self._executor.run(_MAKE_DUE, now=rows.number(now))
 
     def wake(self, now: datetime) -> int:

@@ -125,7 +125,7 @@ operations = Table(
     _partial_index("operations_rollout", "rollout"),
 )
 
-# Which VMs an operation has named, and by which event they were told: a VM's own history is found by this.
+# Which VMs an operation has named, and which event told each: a VM's history is found by this.
 vm_operations = Table(
     "vm_operations",
     metadata,
@@ -215,7 +215,7 @@ subscriptions = Table(
     *_optional(MOMENT, "claimed_until"),
 )
 
-# What a subscription has still to be told; of one lane, which is that of an event, in order of position.
+# Deliveries that are pending. Those of one lane, which is an event's, are sent in order of position.
 deliveries = Table(
     "deliveries",
     metadata,
@@ -230,7 +230,7 @@ deliveries = Table(
     Index("deliveries_due", "subscription", "due_at"),
 )
 
-# What an outside driver has told us by callback, until tick has taken it.
+# Results that drivers sent by callback, until tick has taken them.
 driver_answers = Table(
     "driver_answers",
     metadata,

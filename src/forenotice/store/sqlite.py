@@ -26,7 +26,7 @@ _SCHEMA_AT, _HEAD = 40, 44
 """Where the version of its schema is, and how much of the head is read."""
 
 _SHARED = "-shm"
-"""Of the file that connections share to find what is in the log; made anew when nobody uses the database."""
+"""Of the file that connections share to find what is in the log; SQLite makes it anew on the first connection."""
 
 _PRAGMAS = (
     "PRAGMA synchronous = FULL",
@@ -112,7 +112,7 @@ class File:
         now = found.st_size, int.from_bytes(head[_SCHEMA_AT:], "big")
         if found.st_size != size:
             self._noted = now
-        # Somebody may have emptied it, or copied a backup over it. VACUUM makes it smaller, too, and raises the schema.
+        # It may have been emptied, or overwritten by a backup. VACUUM makes it smaller, too, and raises the schema.
         return _says_log(head) and (now[0] >= size or now[1] > schema)
 
 
@@ -216,7 +216,7 @@ class SqliteStore(PooledStore):
 
 
 def bring_in_log(path: Path) -> None:
-    """As far as that goes: a file that is moved then leaves nothing behind, whatever ends us meanwhile."""
+    """If possible: a file that is moved afterwards leaves no log behind, even if the process is killed."""
     with suppress(sqlite3.Error), closing(connect(path)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
@@ -274,6 +274,6 @@ def write_mark(database: Path, mark: Mark) -> None:
 
 
 def expect_epoch(database: Path) -> None:
-    """The next who looks finds the database older than its mark, and begins an epoch."""
+    """The next start finds the database older than its mark, and begins an epoch."""
     last = read_mark(database) or Mark()
     write_mark(database, Mark(epoch=last.epoch + 1, position=last.position))

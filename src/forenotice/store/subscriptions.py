@@ -28,9 +28,9 @@ class Subscription:
     statuses: tuple[str, ...]
     status: SubscriptionState
     why: str
-    """It is parked."""
+    """Why it is parked."""
     position: int
-    """What is behind it in the journal has not been looked at."""
+    """Entries after it have not been turned into deliveries yet."""
     created_at: datetime
     by: str
     claimed_by: str | None = None
@@ -42,10 +42,10 @@ class Delivery:
     subscription: str
     position: int
     lane: str
-    """What is of one lane is delivered in order."""
+    """Deliveries of one lane are sent in order."""
     due_at: datetime
     attempt: int = 0
-    """How often it was tried."""
+    """Attempts so far."""
     tried_since: datetime | None = None
     error: str = ""
 
@@ -144,7 +144,7 @@ class Subscriptions(Repository):
         self._executor.run(_RELEASE)
 
     def remove(self, subscription: str) -> None:
-        """By id, with all that it has still to be told."""
+        """By id, with its deliveries."""
         self._executor.run(_DROP_ALL, subscription=subscription)
         self._executor.run(_REMOVE, wanted=subscription)
 
@@ -156,7 +156,7 @@ class Subscriptions(Repository):
         return int(self._executor.value(_COUNT_PENDING, subscription=subscription))
 
     def last_failed(self, subscription: str) -> Delivery | None:
-        """What was refused, and is to be tried again last."""
+        """The failed delivery whose next attempt is latest."""
         return self._find(_DELIVERIES, _LAST_FAILED, subscription=subscription)
 
     def heads(self, subscription: str, now: datetime, limit: int) -> list[Delivery]:
@@ -164,7 +164,7 @@ class Subscriptions(Repository):
         return self._all(_DELIVERIES, _HEADS, subscription=subscription, now=rows.number(now), limit=limit)
 
     def next_due(self, subscription: str, now: datetime) -> datetime | None:
-        """When something is due that is not yet."""
+        """When the next delivery becomes due."""
         return rows.optional_moment(self._executor.value(_NEXT_DUE, subscription=subscription, now=rows.number(now)))
 
     def put_deliveries(self, deliveries: Iterable[Delivery]) -> None:

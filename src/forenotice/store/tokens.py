@@ -1,4 +1,4 @@
-"""What operators are known by: bearer tokens, sessions of the portal, and responses that their retries get again.
+"""Bearer tokens of operators, sessions of the portal, and stored responses for repeated commands.
 
 Of secrets only digests are kept.
 """
@@ -29,10 +29,10 @@ class Token:
     last_used_at: datetime | None = None
     revoked_at: datetime | None = None
     selector: str | None = None
-    """Whose scopes it is for; None: all."""
+    """Which scopes it may see; None: all."""
     expires_at: datetime | None = None
     networks: tuple[str, ...] = ()
-    """Where it may come from; none: anywhere."""
+    """The networks that it may be used from; empty: any."""
     previous_digest: str | None = None
     """Of the secret that it had before it was rotated."""
     previous_until: datetime | None = None
@@ -96,7 +96,7 @@ class Session:
     """The id of the token that it was made with."""
     created_at: datetime
     expires_at: datetime
-    """When nobody uses it."""
+    """Unless the session is used before then."""
 
 
 _SESSIONS = Mapper(_S, Session)
@@ -146,7 +146,7 @@ class Sessions(Repository):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredResponse:
-    """What was answered to an operator's command, so that a repeated one is the same as one."""
+    """The response to an operator's command, so that a repeated command has no further effect."""
 
     token: str
     key: str

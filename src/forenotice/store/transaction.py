@@ -96,7 +96,7 @@ class Reader:
 
 
 class Transaction(Reader):
-    """A view that nobody else changes, and what is written through it: all of it or, on an exception, nothing."""
+    """A view that no other process changes, and what is written through it: all of it or, on an exception, nothing."""
 
     def __init__(self, executor: Executor, database_time: datetime | None) -> None:
         super().__init__(executor)
@@ -126,7 +126,7 @@ class Transaction(Reader):
         """The clock was ahead: move back when scopes were heard, when rollouts and deliveries are due, and the times
         that separate scopes with the same key.
 
-        A rotated secret stays valid for as long as it had left. Everybody has to sign in again.
+        A rotated secret stays valid for as long as it had left. All operators have to sign in again.
         """
         for query in (*_SET_BACK, _SHORTEN):
             self._executor.run(query, now=rows.number(now), ahead=rows.number(ahead))

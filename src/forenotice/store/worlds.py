@@ -167,7 +167,7 @@ class Worlds(Repository):
     def to_approve(self, scopes: Collection[str], vms: Collection[str], ended_since: datetime | None = None) -> World:
         """These VMs alone; the live events of these scopes, and those that ended since, with their operations.
 
-        Of other scopes' events it is only told which operations wait for one of them to be approved.
+        Of other scopes' events it only says which operations wait for their approval.
         """
         loader = _Loader(self._executor)
         loader.add_vms(fleet.VMS_NAMED, vms)
@@ -223,7 +223,7 @@ def _is_group(scope: Scope) -> bool:
 
 
 class _Loader:
-    """A world in the making. A step that nothing is named for asks nothing."""
+    """Builds one world. A step without names runs no statement."""
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
@@ -273,7 +273,7 @@ class _Loader:
         self.world.sizes.update(self._rows(fleet.SIZES, budgeted))
 
     def add_operations_naming_loaded(self, hosts: Collection[str]) -> None:
-        """Of the live ones on these hosts, those that concern a VM that is loaded."""
+        """Of the live ones on these hosts, those that name a loaded VM."""
         for row in self._rows(operation_rows.LIVE_ON, hosts):
             operation = operation_rows.read(row)
             if any(name in self.world.vms for name in operation.vms):

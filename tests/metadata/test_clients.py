@@ -16,7 +16,7 @@ from tests.metadata.running import APPROVAL, EVENT_ID, PATH, Running, running
 from forenotice.metadata.options import Options
 
 ROOT = Path(__file__).parents[2]
-LENGTH = f"Content-Length: {len(APPROVAL)}".encode()
+LENGTH = f"Content-Length: {len(APPROVAL)}"
 
 
 @pytest.fixture
@@ -26,137 +26,81 @@ def server() -> Iterator[Running]:
         yield server
 
 
-def lines(*parts: str | bytes) -> bytes:
-    return b"\r\n".join(part.encode() if isinstance(part, str) else part for part in parts) + b"\r\n\r\n"
+HOST = "Host: 169.254.169.254"
+FORM = "Content-Type: application/x-www-form-urlencoded"
+URLLIB = "Accept-Encoding: identity"
+REQUESTS = "User-Agent: python-requests/2.25.1 | Accept-Encoding: gzip, deflate | Accept: */* | Connection: keep-alive"
+POWERSHELL = "User-Agent: Mozilla/5.0 (Windows NT; Windows NT 10.0; en-US) WindowsPowerShell/5.1.17763.2931"
+CURL = "User-Agent: curl/7.68.0 | Accept: */* | Metadata:true"
+EVENTS = "/metadata/scheduledevents?api-version="
+
+
+def request(*parts: str) -> bytes:
+    return " | ".join(parts).replace(" | ", "\r\n").encode() + b"\r\n\r\n"
 
 
 GETS = {
-    "python urllib": lines(
-        f"GET {PATH} HTTP/1.1",
-        "Accept-Encoding: identity",
-        "Host: 169.254.169.254",
-        "User-Agent: Python-urllib/3.8",
-        "Metadata: true",
-        "Connection: close",
+    "python urllib": request(
+        f"GET {PATH} HTTP/1.1", URLLIB, HOST, "User-Agent: Python-urllib/3.8 | Metadata: true | Connection: close"
     ),
-    "python 2 urllib2": lines(
-        "GET /metadata/scheduledevents?api-version=2017-08-01 HTTP/1.1",
-        "Accept-Encoding: identity",
-        "Host: 169.254.169.254",
-        "Connection: close",
-        "Metadata: true",
-        "User-Agent: Python-urllib/2.7",
+    "python 2 urllib2": request(
+        f"GET {EVENTS}2017-08-01 HTTP/1.1",
+        URLLIB,
+        HOST,
+        "Connection: close | Metadata: true | User-Agent: Python-urllib/2.7",
     ),
-    "python requests": lines(
-        "GET /metadata/scheduledevents?api-version=2019-08-01 HTTP/1.1",
-        "Host: 169.254.169.254",
-        "User-Agent: python-requests/2.25.1",
-        "Accept-Encoding: gzip, deflate",
-        "Accept: */*",
-        "Connection: keep-alive",
-        "Metadata: true",
+    "python requests": request(f"GET {EVENTS}2019-08-01 HTTP/1.1", HOST, REQUESTS, "Metadata: true"),
+    "PowerShell Invoke-RestMethod": request(
+        f"GET {PATH} HTTP/1.1", "Metadata: true", POWERSHELL, HOST, "Connection: Keep-Alive"
     ),
-    "PowerShell Invoke-RestMethod": lines(
-        f"GET {PATH} HTTP/1.1",
-        "Metadata: true",
-        "User-Agent: Mozilla/5.0 (Windows NT; Windows NT 10.0; en-US) WindowsPowerShell/5.1.17763.2931",
-        "Host: 169.254.169.254",
-        "Connection: Keep-Alive",
-    ),
-    ".NET WebClient": lines(
-        "GET /metadata/scheduledevents?api-version=2017-03-01 HTTP/1.1",
-        "Metadata: true",
-        "Host: 169.254.169.254",
-        "Connection: Keep-Alive",
-    ),
-    "curl": lines(
-        f"GET {PATH} HTTP/1.1",
-        "Host: 169.254.169.254",
-        "User-Agent: curl/7.68.0",
-        "Accept: */*",
-        "Metadata:true",
-    ),
-    "Go, another spelling of the path": lines(
+    ".NET WebClient": request(f"GET {EVENTS}2017-03-01 HTTP/1.1", "Metadata: true", HOST, "Connection: Keep-Alive"),
+    "curl": request(f"GET {PATH} HTTP/1.1", HOST, CURL),
+    "Go, another spelling of the path": request(
         "GET /metadata/scheduledEvents?api-version=2017-11-01 HTTP/1.1",
-        "Host: 169.254.169.254",
-        "User-Agent: Go-http-client/1.1",
-        "Metadata: true",
-        "Accept-Encoding: gzip",
+        HOST,
+        "User-Agent: Go-http-client/1.1 | Metadata: true | Accept-Encoding: gzip",
     ),
-    "Node": lines(
-        f"GET {PATH} HTTP/1.1",
-        "metadata: true",
-        "Host: 169.254.169.254",
-        "Connection: close",
+    "Node": request(f"GET {PATH} HTTP/1.1", "metadata: true", HOST, "Connection: close"),
+    "through an HTTP proxy setting": request(
+        f"GET http://169.254.169.254{PATH} HTTP/1.1", HOST, "Metadata: true | Proxy-Connection: Keep-Alive"
     ),
-    "through an HTTP proxy setting": lines(
-        f"GET http://169.254.169.254{PATH} HTTP/1.1",
-        "Host: 169.254.169.254",
-        "Metadata: true",
-        "Proxy-Connection: Keep-Alive",
-    ),
-    "HTTP/1.0": lines(f"GET {PATH} HTTP/1.0", "Metadata: true"),
+    "HTTP/1.0": request(f"GET {PATH} HTTP/1.0", "Metadata: true"),
 }
-
 POSTS = {
-    "python urllib": lines(
+    "python urllib": request(
         f"POST {PATH} HTTP/1.1",
-        "Accept-Encoding: identity",
-        "Content-Type: application/x-www-form-urlencoded",
+        URLLIB,
+        FORM,
         LENGTH,
-        "Host: 169.254.169.254",
-        "User-Agent: Python-urllib/3.8",
-        "Metadata: true",
-        "Connection: close",
+        HOST,
+        "User-Agent: Python-urllib/3.8 | Metadata: true | Connection: close",
     ),
-    "python requests": lines(
-        "POST /metadata/scheduledevents?api-version=2019-08-01 HTTP/1.1",
-        "Host: 169.254.169.254",
-        "User-Agent: python-requests/2.25.1",
-        "Accept-Encoding: gzip, deflate",
-        "Accept: */*",
-        "Connection: keep-alive",
-        "Metadata: true",
-        LENGTH,
-        "Content-Type: application/json",
+    "python requests": request(
+        f"POST {EVENTS}2019-08-01 HTTP/1.1", HOST, REQUESTS, "Metadata: true", LENGTH, "Content-Type: application/json"
     ),
-    "PowerShell 7": lines(
+    "PowerShell 7": request(
         f"POST {PATH} HTTP/1.1",
-        "Host: 169.254.169.254",
+        HOST,
         "Metadata: true",
         "User-Agent: Mozilla/5.0 (Windows NT 10.0; Microsoft Windows 10.0.17763; en-US) PowerShell/7.1.3",
-        "Content-Type: application/x-www-form-urlencoded",
+        FORM,
         LENGTH,
     ),
-    "curl": lines(
-        f"POST {PATH} HTTP/1.1",
-        "Host: 169.254.169.254",
-        "User-Agent: curl/7.68.0",
-        "Accept: */*",
-        "Metadata:true",
-        LENGTH,
-        "Content-Type: application/x-www-form-urlencoded",
-    ),
-    "no content type": lines(f"POST {PATH} HTTP/1.1", "Host: 169.254.169.254", "Metadata: true", LENGTH),
+    "curl": request(f"POST {PATH} HTTP/1.1", HOST, CURL, LENGTH, FORM),
+    "no content type": request(f"POST {PATH} HTTP/1.1", HOST, "Metadata: true", LENGTH),
 }
-
 EXPECTING_POSTS = {
-    "PowerShell 5 Invoke-RestMethod": lines(
+    "PowerShell 5 Invoke-RestMethod": request(
         f"POST {PATH} HTTP/1.1",
         "Metadata: true",
-        "User-Agent: Mozilla/5.0 (Windows NT; Windows NT 10.0; en-US) WindowsPowerShell/5.1.17763.2931",
-        "Content-Type: application/x-www-form-urlencoded",
-        "Host: 169.254.169.254",
+        POWERSHELL,
+        FORM,
+        HOST,
         LENGTH,
-        "Expect: 100-continue",
-        "Connection: Keep-Alive",
+        "Expect: 100-continue | Connection: Keep-Alive",
     ),
-    ".NET WebClient, without the header": lines(
-        "POST /metadata/scheduledevents?api-version=2017-03-01 HTTP/1.1",
-        "Content-Type: application/json",
-        "Host: 169.254.169.254",
-        LENGTH,
-        "Expect: 100-continue",
+    ".NET WebClient, without the header": request(
+        f"POST {EVENTS}2017-03-01 HTTP/1.1", "Content-Type: application/json", HOST, LENGTH, "Expect: 100-continue"
     ),
 }
 

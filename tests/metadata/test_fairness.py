@@ -1,4 +1,4 @@
-"""Whoever sends many requests at once takes queue with others, and delays nobody who sends one at a time."""
+"""Whoever sends many requests at once takes turns with others, and delays nobody who sends one at a time."""
 
 import asyncio
 import socket
@@ -54,7 +54,7 @@ async def taken_by(*all_of_them: tuple[str, str | None, int], seconds: float = 0
     return "".join(taken)
 
 
-def test_callers_take_queue_and_so_do_the_connections_of_one() -> None:
+def test_callers_take_turns_and_so_do_the_connections_of_one() -> None:
     told = asyncio.run(taken_by(("a", "A", 3), ("b", "A", 3), ("c", "C", 2), ("d", None, 1), ("e", None, 1)))
     assert told.replace(" ", "") == "acdebcabab"
 
@@ -92,7 +92,7 @@ def test_whoever_does_not_read_its_answers_is_not_received_without_end(server: R
 
 
 class Counting(Connection):
-    """Counts the pieces that it parses in each of its queue, and the queue that it had to wait for."""
+    """Counts the pieces that it parses in each of its turns, and the turns that it had to wait for."""
 
     pieces: ClassVar[list[int]] = []
     waited: ClassVar[list[str | None]] = []

@@ -90,7 +90,7 @@ CONNECTS = {
         f"CONNECT 10.0.0.1:80 HTTP/{version}\r\nHost: x\r\n".encode() + body + request(),
         [404],
     )
-    for version in (b"1.0", b"1.1")
+    for version in ("1.0", "1.1")
     for name, body in (
         ("bare", b"\r\n"),
         ("length", b"Content-Length: 4\r\n\r\nabcd"),

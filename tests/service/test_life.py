@@ -6,7 +6,7 @@ import pytest
 from tests.service.rig import OPERATOR, START, Rig
 
 from forenotice.core import errors
-from forenotice.core.driver_calls import Finished, NotYet, Outcome, Task
+from forenotice.core.driver_calls import Finished, Outcome, Task
 from forenotice.core.operations import Kind, Status
 from forenotice.service import fleet, history, maintenance, queries
 from forenotice.store.database import Store
@@ -33,14 +33,6 @@ def test_a_restart_is_told_approved_and_carried_out(rig: Rig) -> None:
     assert rig.published.incarnations["group:web"] == [2, 3, 4]
     assert rig.event(event["id"])["status"] == "Completed"
     assert rig.actions(event=event["id"]) == ["event.scheduled", "event.approved", "event.started", "event.completed"]
-
-
-def test_nobody_approves_and_it_starts_at_not_before(rig: Rig) -> None:
-    (operation,) = rig.schedule(Kind.RESTART, "web-0")
-    rig.run(14 * 60, step=60)
-    assert queries.operation(rig.service, operation["id"])["status"] == "Scheduled"
-    rig.run(90)
-    assert queries.operation(rig.service, operation["id"])["status"] == "Completed"
 
 
 def test_a_host_update_waits_for_every_scope(rig: Rig) -> None:
@@ -73,27 +65,6 @@ def test_an_event_that_just_ended_can_still_be_approved(rig: Rig) -> None:
     assert rig.approve("web-0", "group:web", event) is None
     rig.clock.advance(hours=2)
     assert rig.approve("web-0", "group:web", event) is not None
-
-
-def test_update_domains_take_turns(rig: Rig) -> None:
-    operations = rig.schedule(Kind.HOST_UPDATE, "host-a", "host-b")
-    for event in (event for operation in operations for event in operation["events"]):
-        maintenance.approve(rig.service, OPERATOR, event["id"])
-    rig.tick()
-    now = {queries.operation(rig.service, each["id"])["status"]: each for each in operations}
-    assert set(now) == {"Started", "Scheduled"}
-    waits = now["Scheduled"]
-    assert "Another update domain is down" in queries.explain_event(rig.service, waits["events"][0]["id"])["sentence"]
-    rig.run(12)
-    assert queries.operation(rig.service, now["Started"]["id"])["status"] == "Completed"
-    assert queries.operation(rig.service, waits["id"])["status"] == "Started"
-
-
-def test_a_redeploy_moves_the_vm(rig: Rig) -> None:
-    (operation,) = rig.schedule(Kind.REDEPLOY, "web-0")
-    maintenance.approve(rig.service, OPERATOR, operation["events"][0]["id"])
-    rig.run(35)
-    assert queries.vm(rig.service, "web-0")["host"] == "host-d"
 
 
 def test_a_failed_host_is_left_at_once(rig: Rig) -> None:
@@ -137,25 +108,6 @@ def test_a_deletion_removes_the_vm_and_its_document(rig: Rig) -> None:
     assert rig.published.by_key["vm:db"].document is None
 
 
-def test_an_announced_deletion_waits_for_an_earlier_one(rig: Rig) -> None:
-    (first,) = rig.schedule(Kind.DELETION, "pool_0")
-    (second,) = rig.schedule(Kind.DELETION, "pool_1")
-    rig.approve("pool_1", "group:pool", second["events"][0]["id"])
-    rig.tick()
-    assert "deletion of pool (pool_0)" in queries.explain_event(rig.service, second["events"][0]["id"])["sentence"]
-    rig.approve("pool_1", "group:pool", first["events"][0]["id"])
-    rig.run(10)
-    assert {vm["name"] for vm in queries.vms(rig.service, group="pool")["items"]} == {"pool_2", "pool_3", "pool_4"}
-
-
-def test_an_eviction_takes_thirty_seconds_at_most(rig: Rig) -> None:
-    rig.schedule(Kind.EVICTION, "batch")
-    rig.clock.advance(seconds=1)
-    rig.run(40)
-    with pytest.raises(errors.NotFoundError):
-        queries.vm(rig.service, "batch")
-
-
 def test_cancelling_one_event_cancels_the_operation(rig: Rig) -> None:
     (operation,) = rig.schedule(Kind.HOST_UPDATE, "host-a")
     canceled = maintenance.cancel_event(rig.service, OPERATOR, operation["events"][0]["id"])
@@ -187,15 +139,6 @@ class Failing:
     def stop(self) -> None: ...
 
 
-def test_a_driver_that_fails_is_asked_again(store: Store) -> None:
-    rig = Rig(store, driver=Failing("pool_0", until=3)).settle_demo()
-    (operation,) = rig.schedule(Kind.HARDWARE_FAILURE, "host-a")
-    rig.run(20)
-    assert [task.vms for task in rig.asked] == [("pool_0", "pool_1", "web-0"), ("pool_0",), ("pool_0",)]
-    assert {task.operation for task in rig.asked} == {operation["id"]}
-    assert queries.operation(rig.service, operation["id"])["status"] == "Completed"
-
-
 def test_after_the_last_try_it_has_failed(store: Store) -> None:
     rig = Rig(store, driver=Failing("pool_0", until=99)).settle_demo()
     (operation,) = rig.schedule(Kind.HARDWARE_FAILURE, "host-a")
@@ -206,29 +149,3 @@ def test_after_the_last_try_it_has_failed(store: Store) -> None:
     assert entry["data"]["results"] == {"pool_0": "out of order", "pool_1": "done", "web-0": "done"}
     assert queries.vm(rig.service, "pool_1")["host"] == "host-d"
     assert queries.vm(rig.service, "pool_0")["host"] == "host-a"
-
-
-class Asking:
-    """Never done before it was asked a few times."""
-
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-
-    def carry_out(self, task: Task, now: datetime) -> Outcome:
-        self.calls.append(task.operation)
-        if len(self.calls) < 4:
-            return NotYet(again_at=now + timedelta(seconds=5))
-        return Finished(done=task.vms, failures={})
-
-    def stop(self) -> None: ...
-
-
-def test_a_driver_may_say_not_yet(store: Store) -> None:
-    driver = Asking()
-    rig = Rig(store, driver=driver).settle_demo()
-    rig.schedule(Kind.HARDWARE_FAILURE, "host-a")
-    rig.run(14)
-    assert len(driver.calls) == 3
-    rig.run(10)
-    assert len(set(driver.calls)) == 1
-    assert queries.operations(rig.service, live=True)["items"] == []

@@ -12,12 +12,6 @@ def listen_by_polling(rig: Rig, key: str) -> None:
     fleet.set_policy(rig.service, OPERATOR, key, {"listening": "auto"})
 
 
-def test_a_silent_scope_is_not_waited_for(rig: Rig) -> None:
-    listen_by_polling(rig, "vm:db")
-    (operation,) = rig.schedule(Kind.RESTART, "db")
-    assert operation["status"] == "Started"
-
-
 def test_a_first_poll_takes_back_what_silence_approved(rig: Rig) -> None:
     for key in ("vm:db", "group:web", "group:pool"):
         listen_by_polling(rig, key)
@@ -31,18 +25,6 @@ def test_a_first_poll_takes_back_what_silence_approved(rig: Rig) -> None:
     rig.approve("db", "vm:db", event["id"])
     rig.tick()
     assert rig.event(event["id"])["status"] == "Started"
-
-
-def test_silence_lasts_a_day(rig: Rig) -> None:
-    listen_by_polling(rig, "vm:db")
-    rig.guests.heard({"vm:db": rig.clock.now(), "vm:gone": rig.clock.now()})
-    assert queries.vm(rig.service, "db")["listening"]
-    rig.clock.advance(hours=12)
-    rig.guests.heard({"vm:db": rig.clock.now()})
-    rig.clock.advance(hours=23)
-    assert queries.vm(rig.service, "db")["listening"]
-    rig.clock.advance(hours=1)
-    assert not queries.vm(rig.service, "db")["listening"]
 
 
 def test_our_own_downtime_is_nobodys_silence(store: Store) -> None:

@@ -10,25 +10,6 @@ from forenotice.runtime import Runtime
 from forenotice.service.loops import Loop, watching_for_deaths
 
 
-def test_it_outlives_what_goes_wrong() -> None:
-    looks: list[int] = []
-    again = threading.Event()
-
-    def look() -> timedelta:
-        looks.append(1)
-        if len(looks) == 1:
-            wake.set()
-            raise ValueError("once")
-        again.set()
-        return timedelta(seconds=1)
-
-    wake = threading.Event()
-    loop = Loop("test", look, wake, Liveness(), Runtime())
-    loop.start()
-    assert again.wait(60)
-    loop.stop()
-
-
 @pytest.mark.parametrize("death", [SystemExit, KeyboardInterrupt])
 def test_a_thread_that_dies_all_the_same_ends_the_service(death: type[BaseException]) -> None:
     ended = threading.Event()

@@ -13,7 +13,6 @@ from tests.service.rig import OPERATOR
 from tests.service.rolling import Failing, Rolling, request
 
 from forenotice.core import errors, roles
-from forenotice.core.operations import Kind
 from forenotice.core.roles import EVERYTHING
 from forenotice.core.rollouts import Request, StopStatus
 from forenotice.core.timing import Timing
@@ -183,49 +182,6 @@ def test_a_plan_changes_nothing(rig: Rolling) -> None:
     assert everything() == before
 
 
-def test_a_host_at_a_time_unless_told_otherwise(store: Store) -> None:
-    rig = Rolling(store, speed=SPEED).settle(loose())
-    found = rig.start()
-    assert live(rig) == {"a": "Scheduled"}
-    assert rig.waits_for(found, "batch")["batch"] == 1
-    other = Rolling(store, clock=rig.clock, speed=SPEED)
-    rollouts.cancel(other.service, OPERATOR, found)
-    rig.pass_time(minutes=1)
-    rig.start(batch=4)
-    assert live(rig) == {"a": "Scheduled", "d": "Scheduled"}
-
-
-def test_early_approval_makes_it_faster(rig: Rolling) -> None:
-    rig.start(hosts="a")
-    for event in queries.events(rig.service, live=True)["items"]:
-        if event["approved_at"] is None:
-            rig.approve(event["resources"][0], event["scope"], event["id"])
-    rig.step()
-    assert live(rig) == {"a": "Started"}
-    rig.pass_time(minutes=5)
-    assert rig.actions(action="rollout.completed") == ["rollout.completed"]
-    assert rig.violations == []
-
-
-def test_two_rollouts_of_the_same_hosts_never_have_two_update_domains_out(rig: Rolling) -> None:
-    first, second = rig.start(batch=3), rig.start("reboot", hosts="*,!spare", batch=3)
-    assert rig.waits_for(second, "host-busy")["host"] == "a"
-    rig.pass_time(hours=12)
-    assert [rig.status(each) for each in (first, second)] == ["Completed", "Completed"]
-    assert rig.violations == []
-
-
-def test_it_waits_for_what_somebody_else_has_announced(rig: Rolling) -> None:
-    (reboot,) = rig.schedule(Kind.HOST_REBOOT, "b")
-    found = rig.start(hosts="a,b")
-    assert live(rig) == {"b": "Scheduled"}
-    assert rig.waits_for(found, "update-domain")["host"] == "a"
-    assert rig.waits_for(found, "update-domain")["operation"] == reboot["id"]
-    rig.pass_time(hours=2)
-    assert rig.hosts(found) == {"a": "Done", "b": "Done"}
-    assert rig.violations == []
-
-
 def test_a_host_that_is_gone_is_skipped(rig: Rolling) -> None:
     found = rig.start(hosts="a,spare,f")
     fleet.remove_host(rig.service, OPERATOR, "spare")
@@ -295,18 +251,6 @@ def test_a_paused_one_neither_announces_nor_starts(rig: Rolling) -> None:
     assert rig.violations == []
 
 
-def test_what_has_started_ends_during_a_pause(rig: Rolling) -> None:
-    found = rig.start(hosts="a,b")
-    rig.pass_time(minutes=16.5)
-    assert live(rig) == {"a": "Started"}
-    rollouts.pause(rig.service, OPERATOR, found)
-    rig.pass_time(minutes=30)
-    assert rig.hosts(found) == {"a": "Done", "b": "Waiting"}
-    rollouts.resume(rig.service, OPERATOR, found)
-    rig.pass_time(minutes=30)
-    assert rig.status(found) == "Completed"
-
-
 def test_a_command_that_does_not_fit_is_told_the_state(rig: Rolling) -> None:
     found = rig.start(hosts="a")
     with pytest.raises(errors.ConflictError, match=f"rollout {found} is Running: only a paused") as raised:
@@ -356,25 +300,11 @@ def test_failures_pause_it(rig: Rolling) -> None:
     assert shown["why"] == "1 of its hosts failed, the last one d: api_3 and web-3: no power"
     assert rig.hosts(found) == {"a": "Done", "b": "Waiting", "d": "Failed"}
     assert shown["why"] in rig.why(found)
-    rollouts.resume(rig.service, OPERATOR, found)
-    rig.pass_time(hours=1)
-    assert rig.hosts(found) == {"a": "Done", "b": "Done", "d": "Failed"}
-    assert rig.status(found) == "Completed"
-    assert rig.violations == []
-
-
-def test_failures_that_are_allowed_do_not_pause_it(rig: Rolling) -> None:
-    failing(rig, "a", "b")
-    found = rig.start(hosts="a,b,c", max_failures=2)
-    rig.pass_time(minutes=20)
-    assert rig.status(found) == "Running"
-    rig.pass_time(minutes=40)
-    assert rig.status(found) == "Paused"
     failing(rig)
     rollouts.resume(rig.service, OPERATOR, found, retry=True)
     rig.pass_time(hours=2)
-    assert rig.hosts(found) == {"a": "Done", "b": "Done", "c": "Done"}
-    assert rig.show(found)["failures"] == 0
+    assert rig.hosts(found) == {"a": "Done", "b": "Done", "d": "Done"}
+    assert (rig.status(found), rig.show(found)["failures"]) == ("Completed", 0)
     assert rig.violations == []
 
 
@@ -409,18 +339,6 @@ def test_hosts_that_another_is_going_to_see_to_are_refused(rig: Rolling) -> None
         with pytest.raises(errors.ConflictError, match=f"rollout {found} is going to update host b already"):
             ask(rig.service, request(hosts="b,c"))
         ask(rig.service, request(kind="reboot", hosts="b"))
-
-
-def test_a_budget_that_becomes_impossible_holds_it(rig: Rolling) -> None:
-    found = rig.start(hosts="a,b")
-    fleet.set_group(rig.service, OPERATOR, "web", {"max_unavailable": "1%"})
-    rig.pass_time(minutes=20)
-    assert live(rig) == {"a": "Scheduled"}
-    fleet.set_group(rig.service, OPERATOR, "web", {"max_unavailable": 1})
-    rig.pass_time(minutes=5)
-    assert rig.hosts(found)["a"] == "Done"
-    fleet.set_group(rig.service, OPERATOR, "web", {"max_unavailable": "1%"})
-    assert rig.violations == []
 
 
 @pytest.mark.parametrize(
@@ -492,64 +410,7 @@ def test_a_red_gate_is_asked_sooner_at_speed_but_not_without_rest(rig: Rolling) 
     assert rig.next_due == rig.clock.now() + timedelta(seconds=1)
 
 
-def test_a_gate_that_answers_too_late_says_nothing(rig: Rolling) -> None:
-    rig.service.gates = Gates({"health": ("true",)}, rig.service.outgoing)
-    found = rollouts.start(rig.service, OPERATOR, request(hosts="a", gate="health"))["id"]
-    (asked,) = rollout_progress.advance(rig.service, {})
-    assert "status" not in rig.waits_for(found, "gate")
-    assert rollout_progress.advance(rig.service, {}) == []
-    rollouts.cancel(rig.service, OPERATOR, found)
-    rig.step()
-    assert rollout_progress.advance(rig.service, {asked: rig.check(asked)}) == []
-    assert rig.status(found) == "Canceled"
-    assert rig.actions(action="rollout.gate_green") == []
-
-
-def test_it_pauses_between_waves(slow: Rolling) -> None:
-    found = slow.start(hosts="a,b", pause=timedelta(hours=1))
-    slow.pass_time(minutes=20)
-    assert live(slow) == {}
-    assert slow.waits_for(found, "pause")["until"].startswith("2026-01-05T13:15:")
-    slow.pass_time(minutes=60)
-    assert live(slow) == {"b": "Scheduled"}
-
-
-def test_starts_wait_for_windows(slow: Rolling) -> None:
-    fleet.set_group(slow.service, OPERATOR, "web", {"windows": ["daily 20:00-22:00 UTC"]})
-    found = slow.start(hosts="a,b", windows=(parse("mon,tue 21:00-23:00 UTC"),))
-    slow.clock.advance(hours=8, minutes=43)
-    slow.step()
-    assert queries.events(slow.service)["items"] == []
-    assert "guests are told from 2026-01-05 20:" in slow.why(found)
-    slow.clock.advance(minutes=1)
-    slow.step()
-    (event, *_) = queries.events(slow.service, live=True)["items"]
-    assert event["not_before"] == "2026-01-05T21:00:00Z"
-    slow.clock.advance(minutes=6)
-    for event in queries.events(slow.service, live=True)["items"]:
-        maintenance.approve(slow.service, OPERATOR, event["id"])
-    slow.step()
-    assert live(slow) == {"a": "Scheduled"}
-    assert "2026-01-05 21:00" in slow.why(found)
-    slow.pass_time(minutes=15)
-    assert slow.hosts(found) == {"a": "Done", "b": "Under way"}
-    slow.pass_time(days=1)
-    assert slow.status(found) == "Completed"
-    assert slow.violations == []
-
-
 # Migration
-
-
-def test_a_migration_empties_its_hosts(store: Store) -> None:
-    rig = Rolling(store, speed=SPEED).settle(loose())
-    for name in HOSTS[1:]:
-        fleet.set_host(rig.service, OPERATOR, name, cordoned=True)
-    found = rig.start("migrate", hosts="a")
-    rig.pass_time(minutes=20)
-    assert rig.status(found) == "Completed"
-    assert {vm["name"] for vm in queries.vms(rig.service, host="spare")["items"]} == {"web-0", "api_0", "solo"}
-    assert rig.violations == []
 
 
 def test_a_migration_waits_for_a_host_that_takes_its_vms(store: Store) -> None:
@@ -566,14 +427,6 @@ def test_a_migration_waits_for_a_host_that_takes_its_vms(store: Store) -> None:
     assert "no host can take" in rig.why(found).lower()
     fleet.set_host(rig.service, OPERATOR, "d", cordoned=False)
     rig.pass_time(minutes=5)
-    assert rig.status(found) == "Completed"
-    assert rig.violations == []
-
-
-def test_a_whole_fleet_is_migrated(store: Store) -> None:
-    rig = Rolling(store, speed=SPEED).settle(loose())
-    found = rig.start("migrate", batch=2)
-    rig.pass_time(hours=3)
     assert rig.status(found) == "Completed"
     assert rig.violations == []
 

@@ -26,14 +26,6 @@ def is_over(rig: Rig, secret: str) -> bool:
     return False
 
 
-def test_a_session_stands_for_its_token(rig: Rig) -> None:
-    made = token(rig, "shop", role="tenant", scopes="web-*")
-    secret, caller = sessions.begin(rig.service, made["token"], HERE)
-    assert (caller.id, caller.actor, caller.expires_at) == (made["id"], "tenant:shop", START + timedelta(hours=12))
-    assert sessions.resume(rig.service, secret) == caller
-    assert secret != made["token"]
-
-
 def test_only_digests_are_kept(rig: Rig) -> None:
     made = token(rig)
     secret, _ = sessions.begin(rig.service, made["token"], HERE)
@@ -174,11 +166,6 @@ def test_expired_ones_are_dropped_when_somebody_signs_in(rig: Rig) -> None:
     sessions.begin(rig.service, bearer, HERE)
     with rig.service.store.read() as reader:
         assert reader.sessions.find(tokens.digest_of(secret)) is None
-
-
-def test_another_process_knows_the_session(rig: Rig) -> None:
-    secret, caller = sessions.begin(rig.service, token(rig)["token"], HERE)
-    assert sessions.resume(Rig(rig.service.store, clock=rig.clock).service, secret) == caller
 
 
 def test_whoever_only_reads_waits_for_no_writer(rig: Rig) -> None:

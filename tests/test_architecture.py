@@ -27,7 +27,7 @@ SEALED = {
     "client": (frozenset({"client", "wire", "core", "clock", "failures"}), frozenset({"h11", "msgspec"})),
     "agent": (
         frozenset(
-            {"agent", "client", "wire", "core", "clock", "failures", "programs", "secretfiles", "settings", "toml"}
+            ("agent", "client", "clock", "core", "failures", "programs", "runtime", "secretfiles", "settings", "toml", "validation", "wire")
         ),
         frozenset({"apprise", "h11", "kubernetes", "msgspec"}),
     ),

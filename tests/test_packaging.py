@@ -16,9 +16,10 @@ from tests.agent.handlers.work import work
 from tests.wheel import Installed, clone
 
 from forenotice.agent import config as configs
-from forenotice.agent import system_runtime, workers
+from forenotice.agent import workers
 from forenotice.agent.handlers import kubernetes, tables
 from forenotice.agent.rules.policy import Phase
+from forenotice.runtime import Runtime
 
 ROOT = Path(__file__).parents[1]
 PACKAGING = ROOT / "packaging"
@@ -92,7 +93,7 @@ def test_the_leader_hands_over_or_is_not_approved(
     (example,) = configs.load(PACKAGING / "agent" / "patroni.toml").handlers
     assert isinstance(example, tables.Command)
     place = {**example.environment, "PATRONI": f"http://127.0.0.1:{patroni.server_port}"}
-    outcome = workers.make(msgspec.structs.replace(example, environment=place), system_runtime()).run(work())
+    outcome = workers.make(msgspec.structs.replace(example, environment=place), Runtime()).run(work())
     assert outcome.ok is ok, outcome
     assert said in outcome.message
     assert answers.asked == asked  # type: ignore[attr-defined]

@@ -4,7 +4,6 @@ import io
 from collections.abc import Callable
 from pathlib import Path
 
-from forenotice.agent import system_runtime
 from forenotice.agent.endpoint import Poller
 from forenotice.agent.log import Log
 from forenotice.agent.metrics import Metrics
@@ -12,9 +11,10 @@ from forenotice.agent.sagas import Sagas
 from forenotice.agent.status import Health
 from forenotice.client import Client
 from forenotice.clock import MachineClock
+from forenotice.runtime import Runtime
 from forenotice.settings import LogFormat, LogLevel
 
-RUNTIME = system_runtime()
+RUNTIME = Runtime()
 NOBODY = "http://127.33.0.1:1"
 FINE = Health(polling_ok=True, polling_why="polled", ready=True, ready_why="no event is near")
 

@@ -21,9 +21,9 @@ from forenotice.agent.rules import pause
 
 CHILD = """
 import dataclasses, json, sys
-from forenotice.agent import system_runtime
+from forenotice.runtime import Runtime
 from forenotice.agent.freeze import Sampler
-sampler = Sampler(system_runtime())
+sampler = Sampler(Runtime())
 sampler.begin()
 print("begun", flush=True)
 sys.stdin.readline()

@@ -23,8 +23,7 @@ from forenotice.core import errors
 def a_rich_saga() -> Saga:
     story = Story()
     story.turn()
-    story.end(Phase.PREPARE, message="fine")
-    story.turn()
+    story.finish(Phase.PREPARE, message="fine")
     story.approve()
     return replace(story.saga, memos={"drain": "a b"}, pause=Pause(seconds=4.2, resolution=0.1, by="own clock"))
 

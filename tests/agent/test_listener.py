@@ -328,10 +328,10 @@ def test_a_port_that_is_taken_is_an_oserror_and_may_be_tried_again() -> None:
 
 FEW = """
 import os, resource, sys
-from forenotice.agent import system_runtime
+from forenotice.runtime import Runtime
 from forenotice.agent.listener import Limits, Listener, Reply
 routes = {("GET", "/text"): lambda _: Reply.text("fine")}
-listener = Listener("127.0.0.1", 0, routes, system_runtime(), limits=Limits(connections=64))
+listener = Listener("127.0.0.1", 0, routes, Runtime(), limits=Limits(connections=64))
 listener.start()
 resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 4,) * 2)
 print(listener.address[1], flush=True)

@@ -61,8 +61,7 @@ def test_it_comes_back_as_it_was(tmp_path: Path) -> None:
 def test_what_it_tells_of_an_event() -> None:
     story = Story()
     story.turn()
-    story.end(Phase.PREPARE, ok=False, message="exit code 1")
-    story.turn()
+    story.finish(Phase.PREPARE, ok=False, message="exit code 1")
     found = status.of_saga(story.saga)
     assert (found.event_id, found.type, found.state, found.resources) == ("E1", "Reboot", "preparing", ("web-0",))
     assert (found.not_before, found.announced_seconds, found.pause) == (event().deadline, None, None)

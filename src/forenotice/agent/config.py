@@ -2,14 +2,14 @@
 
 import re
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import msgspec
 
-from forenotice import toml
+from forenotice import toml, validation
 from forenotice.agent.handlers import tables
 from forenotice.agent.handlers.tables import require, require_absolute, require_known
 from forenotice.agent.rules.policy import EVENT_TYPES, Match, Phase, Policy
@@ -21,6 +21,9 @@ STATE = "/var/lib/forenotice-agent"
 WHEN = ("prepared", "always", "never")
 READY_PATH = "/peers/ready"
 """Where peers send their readiness."""
+KINDS: Mapping[str, type[msgspec.Struct]] = {
+    str(kind.__struct_config__.tag): kind for kind in typing.get_args(tables.Handler)
+}
 
 
 class ConfigError(errors.RefusedError):
@@ -145,89 +148,38 @@ def _require_readable(read: Callable[[str], object], text: str, remedy: str) -> 
 
 
 def load(path: Path) -> Config:
-    content = toml.read(path, "the configuration", ConfigError).parse()
+    text = toml.read(path, "the configuration", ConfigError)
+    content = text.parse()
     if isinstance(content.get("approve"), str):
         content["approve"] = {"when": content["approve"]}
     try:
         return msgspec.convert(content, Config, dec_hook=tables.read)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{path}: {_reworded(str(error), content)}") from None
+        parts = re.findall(r"[^.\[\]]+", validation.split(error)[1])
+        place = tuple(int(part) if part.isdecimal() else part for part in parts)
+        raise text.complaint(place, _problem(error, content.get("handler"))) from None
 
 
-Tables = Mapping[str, type[msgspec.Struct]]
-"""By path, all but the handlers: `""`, `peers`, `approve.at_once`."""
-TABLES: Tables = {"": Config, "approve": Approve, "approve.at_once": AtOnce, "peers": Peers}
-KINDS: Tables = {str(kind.__struct_config__.tag): kind for kind in typing.get_args(tables.Handler)}
+def _problem(error: msgspec.ValidationError, handlers: Any) -> str:
+    """Handlers are named rather than numbered."""
 
-_PLACED = re.compile(r"(?P<said>.*) - at `\$(?P<path>.*)`", re.DOTALL)
-_STEP = re.compile(r"\.([^.\[]+)(?:\[(\d+|\.\.\.)\])?")
-_REPEATED = ("handler", "approve.at_once")
-_WORDS = {
-    "str": 'a text in quotes, such as "a"',
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "true or false",
-    "array": 'a list, such as ["a", "b"]',
-    "object": "a table",
-}
-_GENERAL: Sequence[tuple[str, Callable[[re.Match[str]], str]]] = (
-    (r"Object missing required field `type`", lambda _: f"the key 'type' is missing: give one of {', '.join(KINDS)}"),
-    (r"Object missing required field `(.*)`", lambda found: f"the key {found[1]!r} is missing"),
-    (r"Invalid value (.*)", lambda found: f"{found[1]} is not a type of handler: give one of {', '.join(KINDS)}"),
-    (r"Invalid enum value (.*)", lambda found: f"{found[1]} is not a phase: give some of {', '.join(Phase)}"),
-    (r"Expected `(\w+)( \| null)?`, got .*", lambda found: f"this must be {_WORDS.get(found[1], found[1])}"),
-    (r"Expected `str` matching regex .*", lambda _: "this must be 1 to 64 letters, digits, '.', '_' or '-'"),
-    (r"Expected `int` >= (.*)", lambda found: f"this must be at least {found[1]}"),
-    (r"Expected `int` <= (.*)", lambda found: f"this must be at most {found[1]}"),
-    (r"Expected `array` of length >= 1", lambda _: "this list must not be empty"),
-)
+    def title(found: re.Match[str]) -> str:
+        number = int(found[1])
+        name = handlers[number].get("name") if isinstance(handlers[number], dict) else None
+        return f'handler "{name}"' if isinstance(name, str) else f"handler {number + 1}"
 
-
-def _reworded(error: str, content: Mapping[str, object]) -> str:
-    """`handler "drain": there is no key 'tiemout'; did you mean 'timeout'?`"""
-    placed = _PLACED.fullmatch(error)
-    said, path = (placed["said"], placed["path"]) if placed else (error, "")
-    steps = _STEP.findall(path)
-    table = ".".join(key for key, _ in steps)
-    if found := re.fullmatch(r"Object contains unknown field `(.*)`", said, re.DOTALL):
-        message = toml.nearest(found[1], [*_keys(table, _handler(steps, content))], "key")
-    elif table in _REPEATED and said.startswith("Expected `array`"):
-        message = f"begin it with [[{table}]], in two brackets"
-    elif table == "approve" and said.startswith("Expected `object`"):
-        message = 'this must be a text or a table, such as approve = "always"'
+    what, where = validation.split(error)
+    if found := re.fullmatch(r"Object contains unknown field `(.*)`", what, re.DOTALL):
+        structs: list[type[msgspec.Struct]] = [Config, Approve, AtOnce, Peers, *KINDS.values()]
+        known = {field for struct in structs for field in struct.__struct_encode_fields__}
+        unknown = toml.nearest(found[1], sorted(known), "key")
+        text = f"{where}: {unknown}" if where else unknown
+    elif isinstance(error.__cause__, ValueError):
+        text = f"{where}: {error.__cause__}" if where else str(error.__cause__)
     else:
-        message = _general(said)
-    return ": ".join([*_place(steps, content), message])
-
-
-def _general(said: str) -> str:
-    for pattern, reword in _GENERAL:
-        if found := re.fullmatch(pattern, said, re.DOTALL):
-            return reword(found)
-    return said
-
-
-def _keys(table: str, handler: Mapping[str, object]) -> Sequence[str]:
-    if table == "handler":
-        kind = KINDS.get(str(handler.get("type")), tables.Common)
-        return ("type", *kind.__struct_encode_fields__)
-    return TABLES[table].__struct_encode_fields__
-
-
-def _handler(steps: Sequence[tuple[str, str]], content: Mapping[str, object]) -> Mapping[str, object]:
-    """That the complaint is about, if it is about one."""
-    given = content.get("handler")
-    if steps and steps[0][0] == "handler" and steps[0][1] and isinstance(given, list):
-        found = given[int(steps[0][1])]
-        return found if isinstance(found, dict) else {}
-    return {}
-
-
-def _place(steps: Sequence[tuple[str, str]], content: Mapping[str, object]) -> Iterable[str]:
-    keys = [key if not index.isdecimal() or key != "at_once" else f"{key} {int(index) + 1}" for key, index in steps]
-    if steps and steps[0] != ("handler", "") and steps[0][0] == "handler":
-        name = _handler(steps, content).get("name")
-        yield f'handler "{name}"' if isinstance(name, str) else f"handler {int(steps[0][1]) + 1}"
-        keys = keys[1:]
-    if keys:
-        yield ".".join(keys)
+        text = validation.sentence(error, Config, "agent.toml")
+    if where in ("handler", "approve.at_once"):
+        text += f": begin it with [[{where}]], in two brackets"
+    elif what.startswith("Invalid value") or what.endswith("missing required field `type`"):
+        text += f": give one of {', '.join(KINDS)}"
+    return re.sub(r"handler\[(\d+)\]", title, text)

@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 
 from forenotice import settings as all_settings
-from forenotice.agent import Runtime, posix, system_runtime
 from forenotice.agent import config as configs
+from forenotice.agent import posix
 from forenotice.agent.config import Config, ConfigError
 from forenotice.agent.endpoint import PACE, Approver, Poller
 from forenotice.agent.freeze import Sampler
@@ -27,6 +27,7 @@ from forenotice.agent.workers import Workers
 from forenotice.client import Client, Pace
 from forenotice.clock import MachineClock, boot_id
 from forenotice.core import errors
+from forenotice.runtime import Runtime
 from forenotice.settings import AgentSettings, table
 
 DONE, FAILED, USAGE = 0, 1, 2
@@ -69,7 +70,7 @@ class Agent:
         """RefusedError: agent.toml or the state directory cannot be used. ConflictError: another agent runs here."""
         self._settings = settings
         self._config = config = read(settings)
-        self._runtime = runtime = runtime or system_runtime()
+        self._runtime = runtime = runtime or Runtime()
         self._directory = Path(config.state)
         self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._outlet = Outlet(sys.stderr, runtime)

@@ -5,13 +5,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from forenotice.agent import Runtime
 from forenotice.agent.log import Log
 from forenotice.agent.metrics import Metrics, Poll
 from forenotice.client import Client, News, Pace
 from forenotice.client.events import Document, Event
 from forenotice.client.negotiation import NEWEST
 from forenotice.core import backoff, errors
+from forenotice.runtime import Runtime, Started
 
 PACE = Pace(interval=0.93)
 """Not quite a second: the endpoint's Date then falls on every part of one, and shows a pause more exactly."""
@@ -74,7 +74,7 @@ class Poller:
         self._name_again = name_again
         self._interval = interval
         self._ended = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread: Started | None = None
         self._hurried = False
         self._listed: frozenset[str] | None = None
         """The events of the last document."""
@@ -89,7 +89,7 @@ class Poller:
         """By how much the endpoint's clock is ahead of this machine's."""
 
     def start(self) -> None:
-        self._thread = self._runtime.start(self._run, "poll")
+        self._thread = self._runtime.start_thread(self._run, "poll")
 
     def stop(self) -> None:
         self._ended.set()
@@ -196,7 +196,7 @@ class Approver:
     def send(self, saga: str, event: Event, *, first: bool = False) -> None:
         self._under_way.add(saga)
         try:
-            self._runtime.start(lambda: self._post(self._sent(saga, event, first)), "approve")
+            self._runtime.start_thread(lambda: self._post(self._sent(saga, event, first)), "approve")
         except RuntimeError as error:
             self._post(ApprovalResult(saga, str(error)))
 

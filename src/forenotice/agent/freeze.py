@@ -11,12 +11,12 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from forenotice.agent import Runtime
 from forenotice.agent.log import Log
 from forenotice.agent.metrics import Metrics
 from forenotice.agent.rules import pause as pauses
 from forenotice.agent.rules.pause import Lapse, Reading
 from forenotice.agent.rules.saga import Pause, Saga
+from forenotice.runtime import Runtime, Started
 
 NEAR = 30.0
 """Seconds before NotBefore at which sampling begins."""
@@ -55,7 +55,7 @@ class Sampler:
         self._dates: deque[Reading] = deque(maxlen=REMEMBERED)
         self._ended: threading.Event | None = None
         """While it samples, ends the thread."""
-        self._thread: threading.Thread | None = None
+        self._thread: Started | None = None
         self._lapses: deque[Lapse] = deque(maxlen=MOST)
         """The late ones."""
         self._readings: deque[Reading] = deque(maxlen=MOST)
@@ -75,7 +75,7 @@ class Sampler:
                 self._ended, self._since, self._thread = threading.Event(), None, None
                 sample = partial(self._sample, self._ended, self._lapses, self._readings)
                 with contextlib.suppress(RuntimeError):  # No more threads: the endpoint's Date may still show it.
-                    self._thread = self._runtime.start(sample, "sampler")
+                    self._thread = self._runtime.start_thread(sample, "sampler")
 
     def not_yet(self, asked_at: float) -> None:
         """An endpoint that was polled at that moment has not started it: ticks that were late before do not count."""

@@ -13,8 +13,8 @@ from http import HTTPStatus
 import h11
 import msgspec
 
-from forenotice.agent import Runtime
 from forenotice.clock import Clock, SystemClock
+from forenotice.runtime import Runtime, Started
 from forenotice.wire import dates, hosts
 
 CHUNK = 16 * 1024
@@ -98,7 +98,7 @@ class Listener:
         self._connections: set[_Connection] = set()
         self._changed = threading.Condition()
         self._closing = False
-        self._thread: threading.Thread | None = None
+        self._thread: Started | None = None
         self._waker: socket.socket | None = None
 
     def start(self) -> None:
@@ -115,7 +115,7 @@ class Listener:
         self.is_local = ipaddress.ip_address(host).is_loopback
         woken, self._waker = socket.socketpair()
         try:
-            self._thread = self.runtime.start(lambda: self._accept_all(server, woken), "listener")
+            self._thread = self.runtime.start_thread(lambda: self._accept_all(server, woken), "listener")
         except RuntimeError as error:
             server.close()
             woken.close()
@@ -177,7 +177,7 @@ class Listener:
             if not self._closing:
                 self._connections.add(connection)
                 with contextlib.suppress(RuntimeError):  # no more threads
-                    self.runtime.start(run, "listener-connection")
+                    self.runtime.start_thread(run, "listener-connection")
                     return
                 self._connections.remove(connection)
         connection.close()

@@ -8,9 +8,9 @@ import threading
 from functools import partialmethod
 from typing import TextIO
 
-from forenotice.agent import Runtime
 from forenotice.clock import MachineClock
 from forenotice.failures import Failures
+from forenotice.runtime import Runtime
 from forenotice.settings.values import LogFormat, LogLevel
 from forenotice.wire import dates
 
@@ -28,7 +28,7 @@ class Outlet:
         self._descriptor = stream.fileno()
         self._monotonic = runtime.monotonic
         self._lines: queue.Queue[str] = queue.Queue(waiting)
-        runtime.start(self._run, "log")
+        runtime.start_thread(self._run, "log")
 
     def isatty(self) -> bool:
         return self._terminal
@@ -72,7 +72,7 @@ class Log:
         self._people = log_format is LogFormat.CONSOLE or (log_format is LogFormat.AUTO and _is_terminal(self._stream))
         self._lock = threading.Lock()
         self._dropped = 0
-        self._repeated: dict[tuple[str, str], Failures] = {}
+        self._failures: dict[tuple[str, str], Failures] = {}
 
     def write(self, level: LogLevel, message: str, *, action: str, **fields: object) -> None:
         if ORDER.index(level) < self._least:
@@ -97,13 +97,13 @@ class Log:
 
         `of` is whose failure it is, where those are counted apart.
         """
-        failures = self._repeated.setdefault((action, of), Failures(ignore_numbers=False))
+        failures = self._failures.setdefault((action, of), Failures(ignore_numbers=False))
         if failures.again(reason):
             self.warning(message, action=action, **fields, reason=reason, times=failures.times)
 
     def over(self, message: str, *, action: str, of: str = "", **fields: object) -> None:
         """That failure has ended; logged once."""
-        if self._repeated.pop((action, of), None):
+        if self._failures.pop((action, of), None):
             self.info(message, action=action, **fields)
 
     def _line(self, level: LogLevel, message: str, action: str, fields: dict[str, object]) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
-from forenotice.agent import Runtime, freeze
+from forenotice.agent import freeze
 from forenotice.agent.config import Config
 from forenotice.agent.endpoint import ApprovalResult, Approver, EventList, Named, Polled, Poller
 from forenotice.agent.freeze import Sampler
@@ -26,6 +26,7 @@ from forenotice.agent.workers import Ended, HandlerSet, Job, Workers
 from forenotice.client.events import Document, Event
 from forenotice.clock import MachineClock
 from forenotice.programs import process
+from forenotice.runtime import Runtime
 
 BUSY_TURN, IDLE_TURN = 0.25, 2.0
 LEAST_REST = 60

@@ -5,13 +5,14 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from forenotice.agent import Runtime, status
+from forenotice.agent import status
 from forenotice.agent.config import READY_PATH, Config, ConfigError
 from forenotice.agent.config import Peers as PeersConfig
 from forenotice.agent.listener import Listener, Reply, Request
 from forenotice.agent.log import Log
 from forenotice.agent.metrics import Metrics
 from forenotice.agent.rules.policy import NOT_TOLD
+from forenotice.runtime import Runtime
 from forenotice.settings import values
 
 if TYPE_CHECKING:

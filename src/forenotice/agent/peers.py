@@ -13,7 +13,6 @@ from functools import partial
 import msgspec
 
 from forenotice import __version__
-from forenotice.agent import Runtime
 from forenotice.agent.config import READY_PATH
 from forenotice.agent.config import Peers as PeersConfig
 from forenotice.agent.listener import Reply, Request
@@ -24,6 +23,7 @@ from forenotice.agent.signature import HEADER, WINDOW, Addresses, Message, Readi
 from forenotice.client.events import same_name
 from forenotice.client.http import Connection, ProtocolError, Response
 from forenotice.core import backoff
+from forenotice.runtime import Runtime
 
 LARGEST_RESPONSE = 4 * 1024
 MOST_RECEIVED = 10_000
@@ -206,7 +206,7 @@ class Peers:
             self._deliveries = {event: deliveries for event, deliveries in wanted.items() if deliveries}
             if self._deliveries and not self._dispatching:
                 with contextlib.suppress(RuntimeError):  # No more threads: the next announcement tries again.
-                    self._runtime.start(self._dispatch, "peers")
+                    self._runtime.start_thread(self._dispatch, "peers")
                     self._dispatching = True
             if self._deliveries != known:
                 self._changed.notify_all()
@@ -324,7 +324,7 @@ class Peers:
                 delivery.under_way = True
                 self._under_way += 1
             try:
-                self._runtime.start(partial(self._deliver, delivery), "peers-delivery")
+                self._runtime.start_thread(partial(self._deliver, delivery), "peers-delivery")
             except RuntimeError as error:
                 self._settle(delivery, str(error))
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import msgspec
 
-from forenotice.agent import Runtime
 from forenotice.agent import journal as journals
 from forenotice.agent.journal import KEPT, MOST_PEERS, Copy, Journal, JournalError
 from forenotice.agent.log import Log
@@ -17,6 +16,7 @@ from forenotice.agent.metrics import Metrics
 from forenotice.agent.rules import transitions
 from forenotice.agent.rules.saga import Saga
 from forenotice.core import errors
+from forenotice.runtime import Runtime
 
 RECENT = 10
 UNSEEN_SECONDS = 600.0

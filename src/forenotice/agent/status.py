@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from forenotice.agent import Runtime, journal
+from forenotice.agent import journal
 from forenotice.agent.endpoint import Poller
 from forenotice.agent.listener import Reply, Request, Routes
 from forenotice.agent.log import Log
@@ -20,6 +20,7 @@ from forenotice.agent.rules.saga import Pause, Saga
 from forenotice.agent.sagas import Sagas
 from forenotice.clock import MachineClock
 from forenotice.core import errors
+from forenotice.runtime import Runtime
 
 FILE = "status.json"
 STALE = timedelta(seconds=30)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import msgspec
 
-from forenotice.agent import Runtime
 from forenotice.agent.handlers import GRACE, Handler, Outcome, Work, tables
 from forenotice.agent.handlers.child import ChildHandler
 from forenotice.agent.handlers.command import Command
@@ -15,6 +14,7 @@ from forenotice.agent.handlers.haproxy import Haproxy
 from forenotice.agent.handlers.systemd import Systemd
 from forenotice.agent.handlers.webhook import Webhook
 from forenotice.agent.rules.policy import Phase, Rule
+from forenotice.runtime import Runtime
 
 KILL_SECONDS = 5.0
 """After which a handler that should have been killed is given up."""
@@ -142,7 +142,7 @@ class Workers:
         ends_by = now + work.seconds_left + GRACE + KILL_SECONDS
         self._running[job] = _Running(stop=work.stop, begun=now, ends_by=ends_by)
         try:
-            self._runtime.start(lambda: self._post(run()), f"{job.phase} {job.handler}")
+            self._runtime.start_thread(lambda: self._post(run()), f"{job.phase} {job.handler}")
         except RuntimeError as error:
             self.fail(job, error)
 
@@ -164,7 +164,7 @@ class Workers:
             return Ended(job=job, outcome=Outcome(ok=False, message=message), seconds=seconds, interrupted=ended)
 
         now = self._runtime.monotonic()
-        self._runtime.start(lambda: self._post(run()), f"end {job.handler}")
+        self._runtime.start_thread(lambda: self._post(run()), f"end {job.handler}")
         self._running[job] = _Running(stop=threading.Event(), begun=now, ends_by=now + GRACE + 2 * KILL_SECONDS)
 
     def knows(self, job: Job) -> bool:

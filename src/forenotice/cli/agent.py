@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from forenotice import secretfiles, settings
-from forenotice.agent import daemon, status, system_runtime, workers
+from forenotice.agent import daemon, status, workers
 from forenotice.agent import peers as peering
 from forenotice.agent.config import Config, ConfigError
 from forenotice.agent.config import Peers as PeersConfig
@@ -28,6 +28,7 @@ from forenotice.client import Client
 from forenotice.client.events import same_name
 from forenotice.clock import MachineClock
 from forenotice.core import errors
+from forenotice.runtime import Runtime
 from forenotice.settings import table, values
 
 app = commands.Group()
@@ -148,7 +149,7 @@ def _check_peer(config: PeersConfig, listen: str, me: str, now: datetime, name: 
 
 def _rehearsed(handler: Any) -> Outcome:
     try:
-        return workers.make(handler, system_runtime()).rehearse()
+        return workers.make(handler, Runtime()).rehearse()
     except Exception as error:
         return Outcome(ok=False, message=f"{type(error).__name__}: {error}")
 

@@ -21,12 +21,12 @@ HEAVY = ("aiohttp", "apprise", "asyncio", "kubernetes", "pydantic", "requests", 
 IN_THE_AGENT = """
 import json, sys
 from forenotice.agent.handlers.tables import Kubernetes, Notify, Python
-from forenotice.agent import system_runtime
+from forenotice.runtime import Runtime
 from forenotice.agent.workers import make
 from tests.agent.handlers.work import work
 
 configs = [Kubernetes(name="k"), Notify(name="n", urls=("nosuch://x",)), Python(name="p", entry_point="x:y")]
-*_, theirs = [make(config, system_runtime()) for config in configs]
+*_, theirs = [make(config, Runtime()) for config in configs]
 said = theirs.run(work()).message
 print(json.dumps({"said": said, "modules": sorted(sys.modules)}))
 """

@@ -205,8 +205,9 @@ def test_tls_is_loaded_only_by_those_who_need_it() -> None:
     program = """
 import sys
 from forenotice.agent.handlers import tables
-from forenotice.agent import system_runtime, workers
-workers.make(tables.Webhook(name="hook", url="http://localhost:1/"), system_runtime()).rehearse()
+from forenotice.agent import workers
+from forenotice.runtime import Runtime
+workers.make(tables.Webhook(name="hook", url="http://localhost:1/"), Runtime()).rehearse()
 heavy = {"ssl", "http.client", "http.server", "urllib.request", "asyncio", "email", "shutil", "click", "rich"}
 print(sorted(heavy & sys.modules.keys()))
 """

@@ -5,7 +5,7 @@ from typing import Any
 
 from forenotice.agent.rules import transitions
 from forenotice.agent.rules.policy import Phase, Policy, Rule
-from forenotice.agent.rules.saga import Saga, State
+from forenotice.agent.rules.saga import Saga, State, Step
 from forenotice.agent.rules.transitions import Effect, View
 from forenotice.client.events import Event
 from forenotice.wire import dates
@@ -56,7 +56,10 @@ class Story:
     def state(self) -> State:
         return self.saga.state
 
-    def turn(self, **more: Any) -> list[Effect]:
+    def turn(self, *listed: Event | None, **more: Any) -> list[Effect]:
+        """With the event as it is listed from now on, if that changes; None: it is gone."""
+        if listed:
+            (self.listed,) = listed
         view = View(
             now=self.now,
             listed=self.listed,
@@ -68,15 +71,31 @@ class Story:
         self.saga, effects = transitions.advance(self.saga, view)
         return list(effects)
 
-    def begun(self, **more: Any) -> list[str]:
+    def begun(self, *listed: Event | None, **more: Any) -> list[str]:
         """What this turn begins, as `phase handler`."""
-        return [f"{e.step.phase} {e.step.handler}" for e in self.turn(**more) if isinstance(e, transitions.Begin)]
+        effects = self.turn(*listed, **more)
+        return [f"{e.step.phase} {e.step.handler}" for e in effects if isinstance(e, transitions.Begin)]
 
-    def end(self, phase: Phase, name: str = "drain", *, ok: bool = True, message: str = "") -> None:
+    def begin(self) -> transitions.Begin:
+        """The one effect of this turn."""
+        [begin] = self.turn()
+        assert isinstance(begin, transitions.Begin)
+        return begin
+
+    def step(self, phase: Phase, name: str = "drain") -> Step:
         step = self.saga.step(phase, name)
         assert step is not None
+        return step
+
+    def end(self, phase: Phase, name: str = "drain", *, ok: bool = True, message: str = "") -> None:
         known = next((rule for rule in self.rules if rule.name == name), None)
+        step = self.step(phase, name)
         self.saga = transitions.ended(self.saga, step, known, ok=ok, message=message, now=self.now)
+
+    def finish(self, phase: Phase, name: str = "drain", *, ok: bool = True, message: str = "") -> list[Effect]:
+        """A handler ends, and the next turn."""
+        self.end(phase, name, ok=ok, message=message)
+        return self.turn()
 
     def wait(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)

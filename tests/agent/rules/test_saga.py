@@ -19,14 +19,12 @@ def test_the_index_is_as_if_it_had_been_made_anew() -> None:
     assert others.busy(second.saga) == {"mount"}
     assert others.held(second.saga) == {"drain", "mount"}
     first.end(Phase.PREPARE, "mount")
-    first.listed = started()
-    first.turn()
+    first.turn(started())
     others.update(first.saga)
     assert others.less_urgent(second.saga) == frozenset(), "nobody prepares"
     for name in ("drain", "mount"):
         first.end(Phase.ON_STARTED, name)
-    first.listed = None
-    first.turn(held={"drain"})
+    first.turn(None, held={"drain"})
     others.update(first.saga)
     assert (first.state, others.held(second.saga)) == (State.RECOVERING, frozenset())
     assert others.owed(second.saga) == {"drain"}
@@ -39,6 +37,5 @@ def test_how_long_a_saga_has_been_where_it_is() -> None:
     assert story.saga.since == story.saga.seen_at
     story.turn()
     story.wait(5)
-    story.end(Phase.PREPARE)
-    story.turn()
+    story.finish(Phase.PREPARE)
     assert story.saga.since == story.now

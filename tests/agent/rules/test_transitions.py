@@ -21,19 +21,15 @@ THERE_AND_BACK = frozenset({PREPARE, RECOVER, UNDO})
 def test_the_whole_way() -> None:
     story = Story()
     assert (story.begun(), story.state) == (["prepare drain"], State.PREPARING)
-    story.end(PREPARE)
-    assert story.turn() == [Approve()]
+    assert story.finish(PREPARE) == [Approve()]
     assert (story.state, story.saga.approving_at) == (State.PREPARED, T0)
     story.approve()
     assert (story.state, story.turn()) == (State.APPROVED, [])
-    story.listed = started()
-    assert story.begun() == ["on_started drain"]
+    assert story.begun(started()) == ["on_started drain"]
     story.end(ON_STARTED)
     assert (story.state, story.turn()) == (State.STARTED, [])
-    story.listed = None
-    assert (story.begun(), story.state) == (["recover drain"], State.RECOVERING)
-    story.end(RECOVER)
-    assert story.turn() == []
+    assert (story.begun(None), story.state) == (["recover drain"], State.RECOVERING)
+    assert story.finish(RECOVER) == []
     assert (story.state, story.saga.why) == (State.DONE, "recovered")
     assert story.turn() == []
 
@@ -59,8 +55,7 @@ def test_one_that_never_approves_says_that_first() -> None:
 def test_a_failed_preparation_is_not_approved_either_where_all_else_is() -> None:
     story = Story(rule(retries=0), policy=UNPREPARED)
     story.turn()
-    story.end(PREPARE, ok=False, message="no")
-    assert story.turn() == []
+    assert story.finish(PREPARE, ok=False, message="no") == []
     assert story.saga.why == "not approved, because preparation failed: drain (no)"
 
 
@@ -72,8 +67,7 @@ def test_what_needs_no_preparation_is_approved_at_once() -> None:
 def test_never_approve() -> None:
     story = Story(policy=Policy(approves=False))
     story.turn()
-    story.end(PREPARE)
-    assert story.turn() == []
+    assert story.finish(PREPARE) == []
     assert story.state == State.PREPARED
     assert "never to approve" in story.saga.why
 
@@ -85,10 +79,8 @@ def test_stages_one_after_the_other_and_back_in_reverse() -> None:
     assert story.begun() == []
     story.end(PREPARE, "a2")
     assert story.begun() == ["prepare b"]
-    story.end(PREPARE, "b")
-    story.turn()
-    story.listed = None
-    assert story.begun() == ["recover b"]
+    story.finish(PREPARE, "b")
+    assert story.begun(None) == ["recover b"]
     story.end(RECOVER, "b")
     assert story.begun() == ["recover a1", "recover a2"]
 
@@ -96,12 +88,10 @@ def test_stages_one_after_the_other_and_back_in_reverse() -> None:
 def test_a_failure_is_retried_then_blocks() -> None:
     story = Story(rule(retries=1), rule("later", stage=1))
     story.turn()
-    story.end(PREPARE, ok=False, message="exit code 1")
-    assert story.turn() == []
+    assert story.finish(PREPARE, ok=False, message="exit code 1") == []
     assert "retried" in story.saga.why
     story.wait(1)
-    [begin] = story.turn()
-    assert isinstance(begin, Begin)
+    begin = story.begin()
     assert begin.step.attempt == 2
     story.end(PREPARE, ok=False, message="exit code 1")
     story.wait(60)
@@ -115,8 +105,7 @@ def test_a_failure_that_does_not_block() -> None:
     story.turn()
     story.end(PREPARE, ok=False)
     assert story.begun() == ["prepare later"]
-    story.end(PREPARE, "later")
-    assert story.turn() == [Approve()]
+    assert story.finish(PREPARE, "later") == [Approve()]
 
 
 def test_a_failed_preparation_is_recovered_from() -> None:
@@ -124,11 +113,9 @@ def test_a_failed_preparation_is_recovered_from() -> None:
     story = Story(rule(retries=0))
     story.turn()
     story.end(PREPARE, ok=False)
-    story.listed = started()
-    story.turn()
+    story.turn(started())
     story.end(ON_STARTED)
-    story.listed = None
-    assert story.begun() == ["recover drain"]
+    assert story.begun(None) == ["recover drain"]
 
 
 def test_pauses_between_tries_grow_up_to_a_limit() -> None:
@@ -176,12 +163,10 @@ def test_preparation_leaves_time_for_the_approval(not_before: object, deadline: 
 def test_recovery_has_its_own_time() -> None:
     story = Story(rule(timeout=timedelta(seconds=7)))
     story.turn()
-    story.end(PREPARE)
-    story.turn()
+    story.finish(PREPARE)
     story.listed = None
     story.wait(800)
-    [begin] = story.turn()
-    assert isinstance(begin, Begin)
+    begin = story.begin()
     assert begin.deadline == after(807)
 
 
@@ -194,18 +179,15 @@ def test_gone_unapproved(seconds: float, phase: str) -> None:
     story.turn()
     story.end(PREPARE, ok=False)
     story.wait(seconds)
-    story.listed = None
-    assert story.begun() == [phase]
+    assert story.begun(None) == [phase]
 
 
 def test_gone_after_an_approval_was_sent() -> None:
     story = Story()
     story.turn()
-    story.end(PREPARE)
-    assert story.turn() == [Approve()]
+    assert story.finish(PREPARE) == [Approve()]
     story.die()
-    story.listed = None
-    assert story.begun() == ["recover drain"]
+    assert story.begun(None) == ["recover drain"]
 
 
 @pytest.mark.parametrize(
@@ -222,48 +204,41 @@ def test_gone_when_it_was_ready_and_a_peer_may_have_approved(
 ) -> None:
     story = Story(policy=policy, at=event(resources=resources))
     story.turn()
-    story.end(PREPARE)
-    story.turn()
+    story.finish(PREPARE)
     story.die()
-    story.listed = None
-    assert story.begun() == [phase]
+    assert story.begun(None) == [phase]
 
 
 def test_gone_before_it_was_ready_although_it_has_peers() -> None:
     story = Story(policy=PEERS, at=event(resources=("web-0", "web-1")))
     story.turn()
     story.die()
-    story.listed = None
-    assert story.begun() == ["undo drain"]
+    assert story.begun(None) == ["undo drain"]
 
 
 def test_gone_with_a_deadline_that_nobody_can_read() -> None:
     story = Story(at=event(not_before=None))
     story.turn()
     story.end(PREPARE, ok=False)
-    story.listed = None
-    assert story.begun() == ["recover drain"]
+    assert story.begun(None) == ["recover drain"]
 
 
 def test_cancel_in_the_middle_of_preparing_undoes() -> None:
     story = Story()
     story.turn()
-    story.listed = None
-    assert story.turn() == [Stop(phase=PREPARE, handler="drain")]
+    assert story.turn(None) == [Stop(phase=PREPARE, handler="drain")]
     assert story.turn() == []
     assert story.saga.why == "waits until drain has stopped"
     story.end(PREPARE, ok=False, message="stopped")
     assert story.begun() == ["undo drain"]
-    story.end(UNDO)
-    story.turn()
+    story.finish(UNDO)
     assert (story.state, story.saga.why) == (State.DONE, "cancelled before its start, and undone")
 
 
 def test_a_start_in_the_middle_of_preparing_stops_it() -> None:
     story = Story()
     story.turn()
-    story.listed = started()
-    assert story.turn() == [Stop(phase=PREPARE, handler="drain")]
+    assert story.turn(started()) == [Stop(phase=PREPARE, handler="drain")]
     assert story.state == State.STARTED
     assert story.turn() == []
     story.end(PREPARE, ok=False)
@@ -273,8 +248,7 @@ def test_a_start_in_the_middle_of_preparing_stops_it() -> None:
 def test_what_did_not_prepare_is_not_taken_back() -> None:
     story = Story(rule(), rule("later", stage=1))
     story.turn()
-    story.listed = None
-    story.turn()
+    story.turn(None)
     story.end(PREPARE, ok=False)
     assert story.begun() == ["undo drain"]
     story.end(UNDO)
@@ -285,29 +259,24 @@ def test_what_never_prepares_recovers_but_does_not_undo() -> None:
     only_after = rule("warm", phases=frozenset({RECOVER, UNDO}))
     story = Story(only_after)
     story.turn()
-    story.listed = started()
-    story.turn()
-    story.listed = None
-    assert story.begun() == ["recover warm"]
+    story.turn(started())
+    assert story.begun(None) == ["recover warm"]
     cancelled = Story(only_after, policy=Policy(approves=False))
     cancelled.turn()
-    cancelled.listed = None
-    assert (cancelled.begun(), cancelled.saga.state) == ([], State.DONE)
+    assert (cancelled.begun(None), cancelled.saga.state) == ([], State.DONE)
 
 
 def test_born_started() -> None:
     story = Story(at=started())
     assert story.begun() == ["on_started drain"]
     story.end(ON_STARTED)
-    story.listed = None
-    assert (story.begun(), story.state) == ([], State.DONE)
+    assert (story.begun(None), story.state) == ([], State.DONE)
 
 
 def test_a_stale_document_does_not_take_the_start_back() -> None:
     story = Story(at=started())
     story.turn()
-    story.listed = event()
-    assert story.turn() == []
+    assert story.turn(event()) == []
     assert story.state == State.STARTED
 
 
@@ -316,13 +285,10 @@ def gone(*rules: Rule) -> Story:
     story = Story(*rules)
     for _ in story.rules:
         for step in story.saga.running:
-            story.end(PREPARE, step.handler)
-        story.turn()
+            story.finish(PREPARE, step.handler)
     for step in story.saga.running:
-        story.end(PREPARE, step.handler)
-    story.turn()
-    story.listed = None
-    story.turn()
+        story.finish(PREPARE, step.handler)
+    story.turn(None)
     return story
 
 
@@ -346,15 +312,13 @@ def test_a_recovery_that_only_goes_on_trying_holds_up_nobody() -> None:
     story.turn()
     story.end(RECOVER, "late", ok=False)
     assert story.begun() == ["recover early"]
-    story.end(RECOVER, "early")
-    story.turn()
+    story.finish(RECOVER, "early")
     assert story.saga.out
 
 
 def test_what_does_not_block_is_not_worth_so_much() -> None:
     story = gone(rule(retries=0, blocks=False))
-    story.end(RECOVER, ok=False, message="no answer")
-    story.turn()
+    story.finish(RECOVER, ok=False, message="no answer")
     assert not story.saga.live
 
 
@@ -372,20 +336,17 @@ def test_no_work_from_the_start_of_preparing_until_recovered() -> None:
     seen = [story.saga.out]
     story.wait(600)
     for listed in (event(), started(), None):
-        story.listed = listed
-        story.turn()
+        story.turn(listed)
         seen.append(story.saga.out)
         if listed is None or not listed.started:
-            story.end(PREPARE if listed else RECOVER)
-    story.turn()
+            story.finish(PREPARE if listed else RECOVER)
     assert [*seen, story.saga.out] == [False, True, True, True, False]
 
 
 def test_what_needs_no_preparation_keeps_its_work() -> None:
     story = Story(rule(phases=THERE_AND_BACK), policy=Policy(at_once=(Match(),)))
     for listed in (event(), started(), None):
-        story.listed = listed
-        story.turn()
+        story.turn(listed)
         assert not story.saga.out
 
 
@@ -398,22 +359,16 @@ def test_what_was_interrupted_is_done_again(phase: Phase) -> None:
     story.turn()
     if phase in (ON_STARTED, RECOVER):
         story.end(PREPARE)
-        story.listed = started()
-        story.turn()
+        story.turn(started())
     if phase is RECOVER:
         story.end(ON_STARTED)
     if phase in (RECOVER, UNDO):
-        story.listed = None
-        story.turn()
+        story.turn(None)
     if phase is UNDO:
-        story.end(PREPARE, ok=False)
-        story.turn()
+        story.finish(PREPARE, ok=False)
     story.die()
-    step = story.saga.step(phase, "drain")
-    assert step is not None
-    assert step.progress is Progress.INTERRUPTED
-    [begin] = story.turn()
-    assert isinstance(begin, Begin)
+    assert story.step(phase).progress is Progress.INTERRUPTED
+    begin = story.begin()
     assert (begin.step.phase, begin.step.attempt, begin.step.failures) == (phase, 2, 0)
 
 
@@ -422,16 +377,13 @@ def test_a_handler_that_is_no_longer_configured_does_not_come_back() -> None:
     story.turn()
     story.rules = (rule("other", phases=frozenset({RECOVER}), match=Match(types=frozenset({"Freeze"}))),)
     story.end(PREPARE, ok=False)
-    step = story.saga.step(PREPARE, "drain")
-    assert step is not None
-    assert step.progress is Progress.FAILED
+    assert story.step(PREPARE).progress is Progress.FAILED
 
 
 def test_after_a_loss_only_who_wants_it_recovers() -> None:
     story = Story(rule(always_recover=True), rule("other"), rule("warm", phases=frozenset({RECOVER})))
     story.saga = transitions.after_loss(T0)
-    story.listed = None
-    assert story.begun() == ["recover drain"]
+    assert story.begun(None) == ["recover drain"]
 
 
 def test_a_start_under_way_after_a_loss() -> None:
@@ -439,8 +391,7 @@ def test_a_start_under_way_after_a_loss() -> None:
         rule(always_recover=True, phases=THERE_AND_BACK), rule("other", phases=THERE_AND_BACK), at=started(), lost=True
     )
     story.turn()
-    story.listed = None
-    assert story.begun() == ["recover drain"]
+    assert story.begun(None) == ["recover drain"]
 
 
 # Several events
@@ -457,24 +408,19 @@ def test_what_another_event_still_needs_is_left_as_it_is() -> None:
     story = Story(rule(), rule("other"))
     story.turn()
     story.end(PREPARE)
-    story.end(PREPARE, "other")
-    story.turn()
-    story.listed = None
-    assert story.begun(held={"drain"}) == ["recover other"]
+    story.finish(PREPARE, "other")
+    assert story.begun(None, held={"drain"}) == ["recover other"]
     story.end(RECOVER, "other")
     story.turn(held={"drain"})
-    step = story.saga.step(RECOVER, "drain")
-    assert step is not None
+    step = story.step(RECOVER)
     assert (story.state, step.progress) == (State.DONE, Progress.PASSED_ON)
 
 
 def test_what_another_event_has_begun_to_need_meanwhile_is_not_tried_again() -> None:
     story = Story(rule(retries=5))
     story.turn()
-    story.end(PREPARE)
-    story.turn()
-    story.listed = None
-    story.turn()
+    story.finish(PREPARE)
+    story.turn(None)
     story.end(RECOVER, ok=False)
     story.wait(60)
     assert story.begun(held={"drain"}) == []
@@ -488,13 +434,11 @@ def test_a_handler_leaves_an_event_that_comes_later_for_one_that_is_near() -> No
     near = {"busy": both.busy(sooner.saga), "less_urgent": both.less_urgent(sooner.saga)}
     assert sooner.turn(**near) == [Displace("drain")]
     assert both.less_urgent(later.saga) == frozenset()
-    step = later.saga.step(PREPARE, "drain")
-    assert step is not None
+    step = later.step(PREPARE)
     later.saga = transitions.interrupted(later.saga, step)
     assert sooner.begun() == ["prepare drain"]
     assert later.begun(busy={"drain"}) == []
-    [begin] = later.turn()
-    assert isinstance(begin, Begin)
+    begin = later.begin()
     assert (begin.step.attempt, begin.step.failures) == (2, 0)
 
 
@@ -513,10 +457,8 @@ def test_who_takes_over_recovers_although_its_own_event_is_cancelled(undo: bool)
         story.turn()
         story.end(PREPARE)
         story.policy = Policy(approves=False)
-    first.listed = started()
-    first.turn()
-    first.listed = None
-    assert first.begun(held={"drain"}) == []
+    first.turn(started())
+    assert first.begun(None, held={"drain"}) == []
     assert first.saga.why == "recovered; drain when another event is over"
     second.listed = None
     owes = SagaIndex([first.saga, second.saga]).owed(second.saga)
@@ -542,8 +484,7 @@ def test_what_was_taken_back_is_no_reminder() -> None:
     first.end(PREPARE)
     first.end(PREPARE, "other")
     first.saga = replace(first.saga, memos={"drain": "a b"})
-    first.listed = None
-    first.turn()
+    first.turn(None)
     assert memo(second.saga, "drain", [first.saga]) == "a b"
     first.end(UNDO)
     assert first.saga.live
@@ -573,8 +514,7 @@ def test_nothing_is_approved_while_somebody_prepares() -> None:
         vars(story).update(changed)
         assert story.turn() == []
         assert story.state == State.PREPARING
-        story.end(PREPARE)
-        assert story.turn() == [Approve()]
+        assert story.finish(PREPARE) == [Approve()]
 
 
 # Approvals
@@ -613,8 +553,7 @@ def prepared(boot: str = "first", **changes: Any) -> Story:
     story = Story(at=event(**changes))
     story.boot = boot
     story.turn()
-    story.end(PREPARE)
-    story.turn()
+    story.finish(PREPARE)
     return story
 
 
@@ -622,22 +561,17 @@ def test_a_machine_that_rebooted_before_the_start_prepares_again() -> None:
     story = prepared()
     story.approve()
     story.boot = "second"
-    [begin] = story.turn()
-    assert isinstance(begin, Begin)
+    begin = story.begin()
     assert (begin.step.phase, begin.step.attempt, story.state) == (PREPARE, 2, State.PREPARING)
     assert (story.saga.ready_at, story.saga.boot) == (None, "second")
     assert story.turn() == [], "once"
-    story.end(PREPARE)
-    assert story.turn() == [Approve(first=False)]
-    story.listed = started()
-    assert story.begun() == ["on_started drain"]
+    assert story.finish(PREPARE) == [Approve(first=False)]
+    assert story.begun(started()) == ["on_started drain"]
     story.boot = "third"
     assert story.turn() == [], "this is what was announced"
     story.end(ON_STARTED)
-    story.listed = None
-    assert story.begun() == ["recover drain"]
-    story.end(RECOVER)
-    story.turn()
+    assert story.begun(None) == ["recover drain"]
+    story.finish(RECOVER)
     assert story.saga.why == "recovered"
 
 
@@ -645,13 +579,10 @@ def test_a_preparation_that_failed_has_its_tries_again_after_a_reboot() -> None:
     story = Story(rule(retries=0), rule("later", stage=1))
     story.boot = "first"
     story.turn()
-    story.end(PREPARE, ok=False)
-    assert story.turn() == []
+    assert story.finish(PREPARE, ok=False) == []
     story.boot = "second"
     assert story.begun() == ["prepare drain"]
-    step = story.saga.step(PREPARE, "drain")
-    assert step is not None
-    assert step.failures == 0
+    assert story.step(PREPARE).failures == 0
 
 
 @pytest.mark.parametrize(
@@ -669,8 +600,7 @@ def test_a_machine_that_did_not_reboot_had_no_reboot(before: str, now: str, kind
     """Gone without a start seen, after the approval."""
     story = prepared(before, type=kind)
     story.boot = now
-    story.listed = None
-    story.turn()
+    story.turn(None)
     assert story.state == ends
 
 
@@ -678,22 +608,17 @@ def test_a_reboot_before_the_approval_was_not_the_announced_one() -> None:
     story = Story(policy=Policy(approves=False))
     story.boot = "first"
     story.turn()
-    story.end(PREPARE)
-    story.turn()
+    story.finish(PREPARE)
     story.boot = "second"
-    story.listed = None
-    assert (story.begun(), story.state) == (["undo drain"], State.UNDOING)
+    assert (story.begun(None), story.state) == (["undo drain"], State.UNDOING)
 
 
 def test_a_reboot_that_was_started_and_never_came_is_told() -> None:
     story = prepared()
-    story.listed = started()
-    story.turn()
+    story.turn(started())
     story.end(ON_STARTED)
-    story.listed = None
-    story.turn()
-    story.end(RECOVER)
-    story.turn()
+    story.turn(None)
+    story.finish(RECOVER)
     assert story.saga.why == "recovered, although this machine did not reboot"
 
 
@@ -712,13 +637,10 @@ def test_the_reboot_of_another_vm_leaves_this_machine_as_it_is(
     story.boot, story.more = "first", {"names": (ME, "web-7")}
     story.saga = replace(story.saga, names=(ME, "web-7"))
     story.turn()
-    story.end(PREPARE)
-    assert story.turn() == [Approve()]
-    story.listed = None
-    story.turn()
+    assert story.finish(PREPARE) == [Approve()]
+    story.turn(None)
     assert story.state == ends
-    story.end(RECOVER if ends is State.RECOVERING else UNDO)
-    story.turn()
+    story.finish(RECOVER if ends is State.RECOVERING else UNDO)
     assert story.saga.why == outcome
 
 
@@ -733,21 +655,18 @@ def test_preparing_began_with_the_first_handler() -> None:
     story.wait(1)
     story.turn()
     assert (story.state, story.saga.since) == (State.PREPARING, after(700))
-    story.end(PREPARE)
-    story.turn()
+    story.finish(PREPARE)
     assert (story.state, story.saga.since) == (State.PREPARED, after(731))
 
 
 def test_an_approval_that_was_refused_before_a_cancellation_leads_to_undo() -> None:
     story = Story()
     story.turn()
-    story.end(PREPARE)
-    assert story.turn() == [Approve()]
+    assert story.finish(PREPARE) == [Approve()]
     story.saga = transitions.refused(story.saga)
     assert story.turn() == [Approve()], "tried again, in case it was only refused for now"
     story.saga = transitions.refused(story.saga)
-    story.listed = None
-    assert (story.begun(), story.state) == (["undo drain"], State.UNDOING)
+    assert (story.begun(None), story.state) == (["undo drain"], State.UNDOING)
 
 
 def test_an_answer_may_come_after_the_start() -> None:
@@ -765,12 +684,9 @@ def test_an_event_that_was_only_missing() -> None:
     story = Story()
     assert not transitions.reopened(story.saga)
     story.turn()
-    story.end(PREPARE)
-    story.turn()
-    story.listed = None
-    story.turn()
-    story.end(RECOVER)
-    story.turn()
+    story.finish(PREPARE)
+    story.turn(None)
+    story.finish(RECOVER)
     assert transitions.reopened(story.saga)
     once_more = transitions.again(story.saga, event(), after(5))
     assert (once_more.state, once_more.seen_at, once_more.steps) == (State.SEEN, after(5), ())
@@ -781,8 +697,7 @@ def test_an_event_that_was_started_is_never_prepared_for_again() -> None:
     story = Story(at=started())
     story.turn()
     story.end(ON_STARTED)
-    story.listed = None
-    story.turn()
+    story.turn(None)
     assert not story.saga.live
     assert not transitions.reopened(story.saga)
 
@@ -795,8 +710,7 @@ def test_ids_are_compared_without_regard_to_case() -> None:
 
 
 def observed(story: Story, phase: Phase) -> None:
-    step = story.saga.step(phase, "drain")
-    assert step is not None
+    step = story.step(phase)
     story.saga = transitions.ended(story.saga, step, rule(), ok=True, message="", now=story.now, observed=True)
 
 
@@ -812,8 +726,7 @@ def test_one_that_observes_says_what_it_would_do() -> None:
     story.wait(60)
     assert story.turn() == []
     assert (story.saga.why, story.saga.approving_at) == (f"only observed: {at}", None)
-    story.listed = None
-    assert story.begun() == ["undo drain"], "nobody has approved it"
+    assert story.begun(None) == ["undo drain"], "nobody has approved it"
     observed(story, Phase.UNDO)
     story.turn()
     assert story.saga.why == f"only observed: {at}; cancelled before its start, and would have been undone"
@@ -827,11 +740,9 @@ def test_one_that_observes_says_that_it_would_not_have_approved() -> None:
     observed(story, Phase.PREPARE)
     story.turn()
     assert story.saga.why == "only observed: ready; agent.toml says never to approve"
-    story.listed = started()
-    story.turn()
+    story.turn(started())
     observed(story, Phase.ON_STARTED)
-    story.listed = None
-    story.turn()
+    story.turn(None)
     observed(story, Phase.RECOVER)
     story.turn()
     assert story.saga.why == "only observed: would not have approved; would have been recovered from"
@@ -840,14 +751,12 @@ def test_one_that_observes_says_that_it_would_not_have_approved() -> None:
 def test_what_was_really_approved_is_not_said_to_be_only_observed() -> None:
     story = Story(rule())
     story.turn()
-    story.end(Phase.PREPARE)
-    story.turn()
+    story.finish(Phase.PREPARE)
     story.approve()
     story.more = {"observes": True}
     story.turn()
     assert story.saga.why == "approved; waits for the start"
-    story.listed = None
-    story.turn()
+    story.turn(None)
     observed(story, Phase.RECOVER)
     story.turn()
     assert story.saga.why == "only observed: gone without a visible start, and would have been recovered from"

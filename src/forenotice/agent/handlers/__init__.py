@@ -8,10 +8,10 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from forenotice.agent import Runtime
 from forenotice.agent.rules.policy import Phase
 from forenotice.client.events import Event
 from forenotice.core import errors
+from forenotice.runtime import Runtime
 
 GRACE = 5.0
 """Seconds between asking a handler to stop and killing it."""
@@ -99,20 +99,22 @@ def within(
     """
     results: list[T] = []
     failures: list[Exception] = []
+    ended = threading.Event()
 
     def run() -> None:
         try:
             results.append(call())
         except Exception as error:
             failures.append(error)
+        ended.set()
 
-    thread = runtime.start(run, "handler call")
-    while thread.is_alive():
+    runtime.start_thread(run, "handler call")
+    while not ended.is_set():
         left = until - runtime.monotonic()
         if left <= 0 or stop.is_set():
             interrupt()
             raise StoppedError if stop.is_set() else TimeoutError("timed out")
-        thread.join(min(left, _LOOK))
+        ended.wait(min(left, _LOOK))
     if failures:
         raise failures[0]
     return results[0]

@@ -13,10 +13,10 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from forenotice.agent import Runtime, system_runtime
 from forenotice.agent.handlers import Outcome, Work, facts, tables
 from forenotice.agent.handlers.tables import Kubernetes, Notify, Python
 from forenotice.programs import process
+from forenotice.runtime import Runtime
 
 # Neither modules in the directory it runs in nor the locale have a say.
 ARGV = (sys.executable, "-P", "-X", "utf8", "-m", "forenotice.agent.handlers.child")
@@ -139,7 +139,7 @@ def _last_line(error: Exception) -> str:
 
 
 def main() -> int:
-    runtime = system_runtime()
+    runtime = Runtime()
     begun = runtime.monotonic()
 
     def end(*_: object) -> NoReturn:

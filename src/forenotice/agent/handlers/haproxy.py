@@ -4,11 +4,11 @@ import socket
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 
-from forenotice.agent import Runtime
 from forenotice.agent.handlers import Outcome, StoppedError, Work, read_memo, tables, within, write_memo
 from forenotice.agent.rules.policy import Phase
 from forenotice.core import errors
 from forenotice.programs.process import plain, reason
+from forenotice.runtime import Runtime
 
 FORCED_MAINTENANCE, FORCED_DRAIN = 0x01, 0x08
 """Of srv_admin_state: what an administrator asked for over the runtime API or in the configuration."""

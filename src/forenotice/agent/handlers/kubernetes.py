@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from forenotice.agent import Runtime
 from forenotice.agent.handlers import Outcome
 from forenotice.agent.handlers.kubernetes_api import MANAGER, Api, ApiError, CredentialsError, Node, Pod, connect
 from forenotice.agent.handlers.tables import Kubernetes
 from forenotice.agent.rules.policy import Phase
 from forenotice.core import backoff
+from forenotice.runtime import Runtime
 
 NEEDED = (("get", "nodes", ""), ("patch", "nodes", ""), ("list", "pods", ""), ("create", "pods", "eviction"))
 TO_ESCALATE = ("delete", "pods", "")
@@ -183,7 +183,7 @@ class Drain:
         for begin in range(0, len(pods), CONCURRENT_EVICTIONS):
             batch = pods[begin : begin + CONCURRENT_EVICTIONS]
             threads = [
-                self._retrier.runtime.start(lambda pod=pod: self._evict(pod), "evict")  # type: ignore[misc]
+                self._retrier.runtime.start_thread(lambda pod=pod: self._evict(pod), "evict")  # type: ignore[misc]
                 for pod in batch
             ]
             for thread in threads:

@@ -14,10 +14,10 @@ from pathlib import Path
 import apprise
 
 from forenotice import secretfiles
-from forenotice.agent import Runtime
 from forenotice.agent.handlers import Outcome, facts
 from forenotice.agent.handlers.tables import Notify
 from forenotice.core import errors
+from forenotice.runtime import Runtime
 
 ATTEMPTS = 2
 PAUSE = 1.0
@@ -64,7 +64,7 @@ def run(config: Notify, until: float, runtime: Runtime) -> Outcome:
         return Outcome(ok=False, message=error.message)
     # In daemon threads, so that a sink that hangs delays neither the others nor the end of the process.
     threads = [
-        runtime.start(lambda sink=sink: sink.send(title, body), f"sink {sink.title}")  # type: ignore[misc]
+        runtime.start_thread(lambda sink=sink: sink.send(title, body), f"sink {sink.title}")  # type: ignore[misc]
         for sink in sinks
         if sink.usable
     ]

@@ -3,11 +3,11 @@
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
-from forenotice.agent import Runtime
 from forenotice.agent.handlers import GRACE, Outcome, Work, read_memo, tables, write_memo
 from forenotice.agent.rules.policy import Phase
 from forenotice.core import errors
 from forenotice.programs import process
+from forenotice.runtime import Runtime
 
 SYSTEMCTL = ("systemctl", "--no-ask-password")
 RUNNING = frozenset({"active", "activating", "reloading", "refreshing"})

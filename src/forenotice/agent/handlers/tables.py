@@ -16,6 +16,7 @@ from forenotice.agent.handlers import facts
 from forenotice.agent.rules.policy import EVENT_TYPES, Match, Phase, Rule
 from forenotice.settings import values
 from forenotice.settings.spans import Span
+from forenotice.validation import pattern
 
 SOURCES = ("Platform", "User")
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -33,7 +34,7 @@ _LEAD = re.compile(r"NotBefore\s*-\s*(.+)", re.IGNORECASE)
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _SERVER = re.compile(r"[A-Za-z0-9_.:-]+/[A-Za-z0-9_.:-]+")
 
-Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
+Name = Annotated[str, pattern(r"[A-Za-z0-9._-]{1,64}", "must be 1 to 64 letters, digits, '.', '_' or '-'")]
 Argv = Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
 Retries = Annotated[int, msgspec.Meta(ge=0, le=100)]
 

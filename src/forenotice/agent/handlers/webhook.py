@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from forenotice import __version__, secretfiles
-from forenotice.agent import Runtime
 from forenotice.agent.handlers import Outcome, StoppedError, Work, facts, tables, within
 from forenotice.client.http import Connection, ProtocolError
 from forenotice.core import errors
 from forenotice.programs.process import LONGEST_REASON, plain, reason
+from forenotice.runtime import Runtime
 
 if TYPE_CHECKING:
     import ssl

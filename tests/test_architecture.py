@@ -27,7 +27,20 @@ SEALED = {
     "client": (frozenset({"client", "wire", "core", "clock", "failures"}), frozenset({"h11", "msgspec"})),
     "agent": (
         frozenset(
-            ("agent", "client", "clock", "core", "failures", "programs", "runtime", "secretfiles", "settings", "toml", "validation", "wire")
+            (
+                "agent",
+                "client",
+                "clock",
+                "core",
+                "failures",
+                "programs",
+                "runtime",
+                "secretfiles",
+                "settings",
+                "toml",
+                "validation",
+                "wire",
+            )
         ),
         frozenset({"apprise", "h11", "kubernetes", "msgspec"}),
     ),

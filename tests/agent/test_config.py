@@ -246,7 +246,7 @@ BAD = [
     ("[approve]\nat_once = [{}]", "approve.at_once[0]: say which events need no preparation"),
     (
         '[[approve.at_once]]\ntype = "Freeze"',
-        "approve.at_once[0].type in agent.toml is not known; did you mean 'types'?",
+        "approve.at_once[0]: there is no key 'type'; did you mean",
     ),
     ('[[approve.at_once]]\ntypes = ["freeze"]', "'freeze' in types is not one of Freeze, Reboot"),
     ('[peers]\nsecret_file = "/x"', "peers need an address to send to: give listen"),

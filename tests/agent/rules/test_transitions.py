@@ -283,11 +283,11 @@ def test_a_stale_document_does_not_take_the_start_back() -> None:
 def gone(*rules: Rule) -> Story:
     """Prepared, and then the event is gone."""
     story = Story(*rules)
-    for _ in story.rules:
+    story.turn()
+    while story.saga.running:
         for step in story.saga.running:
-            story.finish(PREPARE, step.handler)
-    for step in story.saga.running:
-        story.finish(PREPARE, step.handler)
+            story.end(PREPARE, step.handler)
+        story.turn()
     story.turn(None)
     return story
 

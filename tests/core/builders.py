@@ -57,13 +57,7 @@ class Site:
         """What the block decides is kept, unless it raises."""
         world = self.load(**wanted)
         draft = Draft(
-            world,
-            now=self.now,
-            timing=self.timing,
-            new_id=self.new_id,
-            by=by,
-            allowance=allowance,
-            limits=self.limits,
+            world, now=self.now, timing=self.timing, new_id=self.new_id, by=by, allowance=allowance, limits=self.limits
         )
         yield draft
         self.keep(draft)

@@ -40,13 +40,7 @@ class RolloutWatch:
                 del self.answers[known, wave]
 
     def observe(
-        self,
-        before: World,
-        after: World,
-        changes: Changes,
-        stops: Mapping[tuple[str, str], Stop],
-        *,
-        now: datetime,
+        self, before: World, after: World, changes: Changes, stops: Mapping[tuple[str, str], Stop], *, now: datetime
     ) -> None:
         self.broken = True
         _starts_keep_budgets_and_windows(before, after, changes, now)

@@ -42,12 +42,7 @@ def test_an_event_that_lost_its_resources_has_its_place_too() -> None:
 
 
 def test_what_guests_can_see() -> None:
-    for after in (
-        STARTED,
-        OVER,
-        replace(EVENT, resources=("web-1",)),
-        replace(EVENT, not_before=NOW),
-    ):
+    for after in (STARTED, OVER, replace(EVENT, resources=("web-1",)), replace(EVENT, not_before=NOW)):
         assert documents.looks_different(EVENT, after)
 
 

@@ -35,8 +35,7 @@ def test_a_suffix_is_short_and_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("epoch", "position", "fell"),
-    [(7, 100, False), (7, 101, False), (8, 3, False), (7, 99, True), (6, 500, True)],
+    ("epoch", "position", "fell"), [(7, 100, False), (7, 101, False), (8, 3, False), (7, 99, True), (6, 500, True)]
 )
 def test_a_database_that_is_older_than_it_was(epoch: int, position: int, fell: bool) -> None:
     assert documents.is_behind(epoch, position, was=(7, 100)) is fell

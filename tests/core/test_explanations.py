@@ -255,10 +255,7 @@ def test_no_host_has_room_for_it() -> None:
         "No host can take web-0: add or uncordon one that keeps its group's domains apart; no host has enough capacity "
         "left for big (size 4): make room, raise a capacity, or add or uncordon a host."
     )
-    assert said.waiting_for == (
-        {"kind": "target-host", "vm": "big", "size": 4},
-        {"kind": "target-host", "vm": "web-0"},
-    )
+    assert said.waiting_for == ({"kind": "target-host", "vm": "big", "size": 4}, {"kind": "target-host", "vm": "web-0"})
 
 
 def test_a_failure_that_nobody_has_room_for() -> None:

@@ -109,13 +109,7 @@ def test_a_plan_says_what_it_means_to_each_group() -> None:
     ]
     assert plan.groups == (
         PlannedGroup(
-            scope="group:web",
-            members=3,
-            out=3 * UPDATE,
-            most_out=1,
-            allowed=1,
-            budget="max_unavailable 1",
-            delayed=2,
+            scope="group:web", members=3, out=3 * UPDATE, most_out=1, allowed=1, budget="max_unavailable 1", delayed=2
         ),
         PlannedGroup(scope="vm:db", members=1, out=UPDATE, most_out=1, allowed=None, budget="", delayed=0),
     )

@@ -52,7 +52,4 @@ def test_options_as_operators_write_them() -> None:
 
 
 def test_what_is_live() -> None:
-    assert [status for status in RolloutStatus if not status.live] == [
-        RolloutStatus.CANCELED,
-        RolloutStatus.COMPLETED,
-    ]
+    assert [status for status in RolloutStatus if not status.live] == [RolloutStatus.CANCELED, RolloutStatus.COMPLETED]

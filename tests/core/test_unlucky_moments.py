@@ -280,9 +280,7 @@ def test_announced_maintenance_makes_way_for_those_of_a_failed_host(kind: Kind) 
     assert site.vm("web-0").host == "b"
     canceled = site.operation(maintenance)
     assert canceled.status is Status.CANCELED
-    assert canceled.failures == {
-        "web-1": f"host b has to take VMs of operation {failed.id}, which no other host can",
-    }
+    assert canceled.failures == {"web-1": f"host b has to take VMs of operation {failed.id}, which no other host can"}
     assert site.listed("group:web") == []
 
 

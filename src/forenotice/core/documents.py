@@ -20,11 +20,7 @@ class Document:
 
 def document(scope: Scope, events: Iterable[Event]) -> Document:
     return Document(
-        scope=scope.key,
-        tag=scope.tag,
-        kind=scope.kind,
-        incarnation=scope.incarnation,
-        events=tuple(in_order(events)),
+        scope=scope.key, tag=scope.tag, kind=scope.kind, incarnation=scope.incarnation, events=tuple(in_order(events))
     )
 
 

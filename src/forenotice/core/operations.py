@@ -106,11 +106,7 @@ TRAITS: Mapping[Kind, Traits] = {
         type=EventType.REBOOT, source=Source.USER, notice=timedelta(minutes=15), description=USER_RESTART
     ),
     Kind.REDEPLOY: Traits(
-        type=EventType.REDEPLOY,
-        source=Source.USER,
-        notice=timedelta(minutes=10),
-        description=USER_REDEPLOY,
-        moves=True,
+        type=EventType.REDEPLOY, source=Source.USER, notice=timedelta(minutes=10), description=USER_REDEPLOY, moves=True
     ),
     Kind.EVICTION: Traits(type=EventType.PREEMPT, source=Source.PLATFORM, notice=timedelta(seconds=30), removes=True),
     Kind.DELETION: Traits(type=EventType.TERMINATE, source=Source.USER, notice=timedelta(minutes=5), removes=True),

@@ -22,7 +22,7 @@ DIGITS = re.compile(r"([0-9]+)")
 MAX_ADDRESSES = 64
 LINK_LOCAL = re.compile(r"169\.254\.|fe[89ab][0-9a-f]:")
 RESERVED = tuple(map(ipaddress.ip_network, ("0.0.0.0/8", "240.0.0.0/4", "::/96")))
-"""Addresses that nobody has; the last network once embedded IPv4 addresses."""
+"""Addresses that no VM has; the last network once embedded IPv4 addresses."""
 MAX_TAGS = 64
 RENAMED_POLICIES = {"auto_approve": "auto_approve_restart and auto_approve_redeploy"}
 """Keys of a policy that are no longer known, and what to give instead."""
@@ -247,20 +247,18 @@ def require_address(address: str, *, loopback: bool = False) -> str:
     """An address by which a VM can be identified; `loopback` allows loopback addresses, for tests and the demo."""
     found = require_syntax(address)
     parsed = ipaddress.ip_address(found)
+    reserved = not parsed.is_loopback and any(parsed in network for network in RESERVED)
     if parsed.is_loopback and not loopback:
-        raise errors.RefusedError(
+        why = (
             f"{found} is a loopback address, so no VM calls from there: give one such as 10.0.0.4 or fd00::4, "
-            "or start the service with --allow-loopback-addresses, for tests",
-            address=found,
+            "or start the service with --allow-loopback-addresses, for tests"
         )
+        raise errors.RefusedError(why, address=found)
     for refused, kind in (
         (parsed.is_link_local, "link-local, so VMs on different interfaces can have the same one"),
-        (parsed.is_multicast, "multicast, so nobody calls from there"),
-        (parsed.is_unspecified, "unspecified, so nobody calls from there"),
-        (
-            not parsed.is_loopback and any(parsed in network for network in RESERVED),
-            "reserved, so nobody calls from there",
-        ),
+        (parsed.is_multicast, "multicast, so no VM calls from there"),
+        (parsed.is_unspecified, "unspecified, so no VM calls from there"),
+        (reserved, "reserved, so no VM calls from there"),
     ):
         if refused:
             raise errors.RefusedError(f"{found} is {kind}: give one such as 10.0.0.4 or fd00::4", address=found)

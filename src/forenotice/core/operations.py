@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import partial
 
 HOST_MAINTENANCE = "Host server is undergoing maintenance."
 MIGRATION = "Virtual machine is being paused because of a memory-preserving Live Migration operation."
@@ -82,7 +83,7 @@ class Traits:
 
     @property
     def keeps_others_away(self) -> bool:
-        """Acts on the host itself: who came there meanwhile would be hit and not told."""
+        """Acts on the host itself: a VM that was placed there meanwhile would be affected without being told."""
         return self.planned and not self.moves
 
 
@@ -101,59 +102,26 @@ class UserLimits:
 
 NO_LIMITS = UserLimits()
 
+_of_user = partial(Traits, source=Source.USER)
+_of_platform = partial(Traits, source=Source.PLATFORM)
+_of_host = partial(Traits, source=Source.PLATFORM, of_host=True)
+_quarter, _ten_minutes = timedelta(minutes=15), timedelta(minutes=10)
 TRAITS: Mapping[Kind, Traits] = {
-    Kind.RESTART: Traits(
-        type=EventType.REBOOT, source=Source.USER, notice=timedelta(minutes=15), description=USER_RESTART
+    Kind.RESTART: _of_user(type=EventType.REBOOT, notice=_quarter, description=USER_RESTART),
+    Kind.REDEPLOY: _of_user(type=EventType.REDEPLOY, notice=_ten_minutes, description=USER_REDEPLOY, moves=True),
+    Kind.EVICTION: _of_platform(type=EventType.PREEMPT, notice=timedelta(seconds=30), removes=True),
+    Kind.DELETION: _of_user(type=EventType.TERMINATE, notice=timedelta(minutes=5), removes=True),
+    Kind.HOST_UPDATE: _of_host(
+        type=EventType.FREEZE, notice=_quarter, duration=9, description=HOST_MAINTENANCE, planned=True
     ),
-    Kind.REDEPLOY: Traits(
-        type=EventType.REDEPLOY, source=Source.USER, notice=timedelta(minutes=10), description=USER_REDEPLOY, moves=True
+    Kind.HOST_REBOOT: _of_host(type=EventType.REBOOT, notice=_quarter, description=HOST_MAINTENANCE, planned=True),
+    Kind.LIVE_MIGRATION: _of_host(
+        type=EventType.FREEZE, notice=_quarter, duration=5, description=MIGRATION, planned=True, moves=True
     ),
-    Kind.EVICTION: Traits(type=EventType.PREEMPT, source=Source.PLATFORM, notice=timedelta(seconds=30), removes=True),
-    Kind.DELETION: Traits(type=EventType.TERMINATE, source=Source.USER, notice=timedelta(minutes=5), removes=True),
-    Kind.HOST_UPDATE: Traits(
-        type=EventType.FREEZE,
-        source=Source.PLATFORM,
-        notice=timedelta(minutes=15),
-        duration=9,
-        description=HOST_MAINTENANCE,
-        of_host=True,
-        planned=True,
+    Kind.DEGRADED_HARDWARE: _of_host(
+        type=EventType.REDEPLOY, notice=_ten_minutes, description=FAILURE, planned=True, moves=True
     ),
-    Kind.HOST_REBOOT: Traits(
-        type=EventType.REBOOT,
-        source=Source.PLATFORM,
-        notice=timedelta(minutes=15),
-        description=HOST_MAINTENANCE,
-        of_host=True,
-        planned=True,
-    ),
-    Kind.LIVE_MIGRATION: Traits(
-        type=EventType.FREEZE,
-        source=Source.PLATFORM,
-        notice=timedelta(minutes=15),
-        duration=5,
-        description=MIGRATION,
-        of_host=True,
-        planned=True,
-        moves=True,
-    ),
-    Kind.DEGRADED_HARDWARE: Traits(
-        type=EventType.REDEPLOY,
-        source=Source.PLATFORM,
-        notice=timedelta(minutes=10),
-        description=FAILURE,
-        of_host=True,
-        planned=True,
-        moves=True,
-    ),
-    Kind.HARDWARE_FAILURE: Traits(
-        type=EventType.REDEPLOY,
-        source=Source.PLATFORM,
-        notice=timedelta(0),
-        description=FAILURE,
-        of_host=True,
-        moves=True,
-    ),
+    Kind.HARDWARE_FAILURE: _of_host(type=EventType.REDEPLOY, notice=timedelta(0), description=FAILURE, moves=True),
 }
 
 DEGRADED_NOTICE = timedelta(days=7)

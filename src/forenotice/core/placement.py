@@ -1,4 +1,4 @@
-"""Where VMs may be: domains of a group never share a host, and nobody is sent to a host without room for it."""
+"""Where VMs may be: domains of a group never share a host, and no VM is moved to a host without room for it."""
 
 from bisect import bisect_left, insort
 from collections import Counter
@@ -27,13 +27,11 @@ def require_sound(draft: "Draft", scope: str) -> None:
             ("fault", vm.fault_domain, other.fault_domain),
         ):
             if mine != theirs:
-                raise errors.ConflictError(
+                why = (
                     f"{vm.name} ({noun} domain {mine}) and {other.name} ({noun} domain {theirs}) of group {vm.group} "
-                    f"cannot share host {host}: put each {noun} domain on hosts of its own",
-                    vm=vm.name,
-                    other=other.name,
-                    host=host,
+                    f"cannot share host {host}: put each {noun} domain on hosts of its own"
                 )
+                raise errors.ConflictError(why, vm=vm.name, other=other.name, host=host)
 
 
 def taken(draft: "Draft", host: str) -> int:
@@ -43,18 +41,16 @@ def taken(draft: "Draft", host: str) -> int:
 
 
 def require_room(draft: "Draft", newcomers: Iterable[Vm]) -> None:
-    """Refuse to place VMs where they do not fit. A host that is too full without any takes nobody, and that is all."""
+    """Refuse to place VMs where they do not fit. A host that is too full already takes no more, and nothing else."""
     for vm in {vm.host: vm for vm in newcomers}.values():
         host = draft.host(vm.host)
         if host.holds is not None and (used := taken(draft, vm.host)) > host.holds:
-            raise errors.ConflictError(
+            facts = {"capacity": host.capacity, "used": amount(used)}
+            why = (
                 f"host {host.name} has not enough room for {vm.name}: it has a capacity of {host.capacity}, of which "
-                f"{amount(used)} would be used; choose another host, or raise its capacity",
-                host=host.name,
-                vm=vm.name,
-                capacity=host.capacity,
-                used=amount(used),
+                f"{amount(used)} would be used; choose another host, or raise its capacity"
             )
+            raise errors.ConflictError(why, host=host.name, vm=vm.name, **facts)
 
 
 def size_in_the_way(draft: "Draft", name: str) -> float | None:
@@ -127,7 +123,7 @@ def _may_take(draft: "Draft", operation: Operation, vm: Vm, host: str, besides: 
 def _with_last_resorts(
     draft: "Draft", operation: Operation, wanted: Sequence[Vm], chosen: Mapping[str, str]
 ) -> dict[str, str]:
-    """Nobody has chosen one of these yet: they are not among the targets."""
+    """With hosts that are not among the targets, because their own maintenance is announced."""
     found, taking, reluctant = dict(chosen), Counter[str](), _last_resorts(draft)
     for vm in wanted:
         fitting = (host for host in reluctant if _may_take(draft, operation, vm, host, taking[host]))
@@ -138,7 +134,7 @@ def _with_last_resorts(
 
 
 def maintenance_of(draft: "Draft", host: str) -> list[Operation]:
-    """Maintenance of the host itself, announced or under way: who came there now would be hit and was not told."""
+    """Maintenance of the host itself, announced or under way. No VM is placed there: its guest was not told."""
     told = (each for each in draft.live_operations_on(host) if each.status is not Status.PLANNED)
     return [each for each in told if each.kind.traits.keeps_others_away]
 

@@ -55,16 +55,18 @@ class Difference:
 
 def compare(world: World, spec: FleetSpec) -> list[Difference]:
     """How a fleet differs from its description, whether or not the rules would let that change."""
-    groups = [scope.name for scope in world.scopes.values() if scope.kind is not ScopeKind.STANDALONE]
-    return [
-        *_hosts(world, spec),
-        *_groups(world, spec),
+    groups = {scope.name: scope for scope in world.scopes.values() if scope.kind is not ScopeKind.STANDALONE}
+    alone = [name for name, vm in spec.vms.items() if vm.group is None]
+    found = [
+        *(_host(name, world.hosts.get(name), host) for name, host in spec.hosts.items()),
+        *(_group(name, groups.get(name), group) for name, group in spec.groups.items()),
         *_removed("vm", world.vms, spec.vms),
-        *_vms(world, spec),
-        *_policies(world, spec),
+        *(_vm(name, world.vms.get(name), vm) for name, vm in spec.vms.items()),
+        *(_policy(name, world, spec) for name in alone),
         *_removed("group", groups, spec.groups),
         *_removed("host", world.hosts, spec.hosts),
     ]
+    return [each for each in found if each is not None]
 
 
 def reconcile(draft: Draft, spec: FleetSpec, *, prune: bool, move: bool) -> list[Difference]:
@@ -157,73 +159,48 @@ def _change_group(draft: Draft, name: str, group: GroupSpec) -> None:
     membership.set_policy(draft, known.key, group.policy)
 
 
-def _hosts(world: World, spec: FleetSpec) -> Iterable[Difference]:
-    for name, host in spec.hosts.items():
-        known = world.hosts.get(name)
-        with _naming("hosts", name):
-            wanted = host.host(known or Host(name=name))
-        if known is None:
-            yield _added("host", name)
-        else:
-            yield from _changed("host", name, _of_host(known), _of_host(wanted))
+def _host(name: str, known: Host | None, spec: HostSpec) -> Difference | None:
+    with _naming("hosts", name):
+        wanted = spec.host(known or Host(name=name))
+    return _difference("host", name, None if known is None else _host_fields(known), _host_fields(wanted))
 
 
-def _of_host(host: Host) -> dict[str, Any]:
-    return {
-        "cordoned": host.cordoned,
-        "labels": dict(host.labels),
-        "capacity": host.capacity,
-        "address": host.address,
-    }
+def _group(name: str, known: Scope | None, spec: GroupSpec) -> Difference | None:
+    with _naming("groups", name):
+        fleet.require_policy(spec.kind, spec.policy)
+    return _difference("group", name, None if known is None else _group_fields(known), _group_fields(spec))
 
 
-def _groups(world: World, spec: FleetSpec) -> Iterable[Difference]:
-    for name, group in spec.groups.items():
-        known = world.scopes.get(fleet.group_key(name))
-        with _naming("groups", name):
-            fleet.require_policy(group.kind, group.policy)
-        if known is None:
-            yield _added("group", name)
-        else:
-            yield from _changed("group", name, _group_fields(known), _group_fields(group))
+def _vm(name: str, known: Vm | None, spec: VmSpec) -> Difference | None:
+    with _naming("vms", name):
+        wanted = _canonical(spec, known)
+    before = None if known is None else _vm_fields(membership.spec_of(known))
+    return _difference("vm", name, before, _vm_fields(wanted))
 
 
-def _vms(world: World, spec: FleetSpec) -> Iterable[Difference]:
-    for name, vm in spec.vms.items():
-        known = world.vms.get(name)
-        with _naming("vms", name):
-            wanted = _canonical(vm, known)
-        if known is None:
-            yield _added("vm", name)
-        else:
-            yield from _changed("vm", name, _vm_fields(membership.spec_of(known)), _vm_fields(wanted))
+def _policy(name: str, world: World, spec: FleetSpec) -> Difference | None:
+    known = world.scopes.get(fleet.standalone_key(name))
+    with _naming("vms", name):
+        wanted = fleet.require_policy(ScopeKind.STANDALONE, spec.policies.get(name, DEFAULT_POLICY))
+    before = known.policy if known else DEFAULT_POLICY
+    return _difference("policy of vm", name, membership.policy_facts(before), membership.policy_facts(wanted))
 
 
-def _policies(world: World, spec: FleetSpec) -> Iterable[Difference]:
-    for name, vm in spec.vms.items():
-        if vm.group is None:
-            known = world.scopes.get(fleet.standalone_key(name))
-            with _naming("vms", name):
-                wanted = fleet.require_policy(ScopeKind.STANDALONE, spec.policies.get(name, DEFAULT_POLICY))
-            policies = known.policy if known else DEFAULT_POLICY, wanted
-            yield from _changed("policy of vm", name, *map(membership.policy_facts, policies))
-
-
-def _added(noun: str, name: str) -> Difference:
-    with _naming(f"{noun}s", name):
-        fleet.require_name("VM" if noun == "vm" else noun, name)
-    return Difference(action="add", noun=noun, name=name)
+def _difference(noun: str, name: str, known: Mapping[str, Any] | None, wanted: Mapping[str, Any]) -> Difference | None:
+    if known is None:
+        with _naming(f"{noun}s", name):
+            fleet.require_name("VM" if noun == "vm" else noun, name)
+        return Difference(action="add", noun=noun, name=name)
+    fields = {field: (known[field], wanted[field]) for field in sorted(known) if known[field] != wanted[field]}
+    return Difference(action="change", noun=noun, name=name, fields=fields) if fields else None
 
 
 def _removed(noun: str, known: Iterable[str], described: Container[str]) -> Iterable[Difference]:
     return (Difference(action="remove", noun=noun, name=name) for name in known if name not in described)
 
 
-def _changed(noun: str, name: str, known: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterable[Difference]:
-    if known != wanted:
-        differing = (field for field in sorted(known) if known[field] != wanted[field])
-        fields = {field: (known[field], wanted[field]) for field in differing}
-        yield Difference(action="change", noun=noun, name=name, fields=fields)
+def _host_fields(host: Host) -> dict[str, Any]:
+    return {"cordoned": host.cordoned, "labels": dict(host.labels), "capacity": host.capacity}
 
 
 def _group_fields(group: Scope | GroupSpec) -> dict[str, Any]:

@@ -259,12 +259,9 @@ def _require_room(draft: "Draft", hosts: Iterable[str]) -> None:
             mine = (vm.update_domain, vm.fault_domain)
             taken = sum(len(on) for domains, on in places.get(vm.scope, {}).items() if domains != mine)
             if len(fit) - taken - (host in fit) <= 0:
-                raise errors.ConflictError(
-                    f"no host can take {vm.name} of host {host}: add or uncordon one that keeps its group's domains "
-                    "apart",
-                    vm=vm.name,
-                    host=host,
-                )
+                why = f"no host can take {vm.name} of host {host}"
+                help_ = "add or uncordon one that keeps its group's domains apart"
+                raise errors.ConflictError(f"{why}: {help_}", vm=vm.name, host=host)
         capacities.require_room_for(host, vms)
 
 
@@ -290,21 +287,17 @@ class _Capacities:
             return
         for vm in vms:
             if vm.takes > largest:
-                raise errors.ConflictError(
-                    f"no other host has the capacity for {vm.name} (size {amount(vm.takes)}) of host {host}: "
-                    "raise one, or add or uncordon a host",
-                    vm=vm.name,
-                    host=host,
-                    size=amount(vm.takes),
-                )
+                size = amount(vm.takes)
+                why = f"no other host has the capacity for {vm.name} (size {size}) of host {host}"
+                help_ = "raise one, or add or uncordon a host"
+                raise errors.ConflictError(f"{why}: {help_}", vm=vm.name, host=host, size=size)
         needed, free = sum(vm.takes for vm in vms), self._all_free - self._free.get(host, 0)
         if needed > free:
-            raise errors.ConflictError(
+            why = (
                 f"the VMs of host {host} take {amount(needed)}, and the other hosts have capacity left for "
-                f"{amount(free)}: make room, raise a capacity, or add or uncordon a host",
-                host=host,
-                size=amount(needed),
+                f"{amount(free)}: make room, raise a capacity, or add or uncordon a host"
             )
+            raise errors.ConflictError(why, host=host, size=amount(needed))
 
 
 def demands(draft: "Draft", request: Request, host: str) -> dict[str, tuple[Window, ...]]:

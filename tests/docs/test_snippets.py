@@ -22,9 +22,9 @@ from pathlib import Path
 
 import pytest
 from tests.acceptance.running import environment, run, serving, until
+from tests.databases import new_sqlite
 
 from forenotice.emulator.scenarios import catalogue
-from forenotice.store.opener import open_store
 
 ROOT = Path(__file__).parents[2]
 STORIES = {"quickstart-vm.md", "testing.md", "drivers.md"}
@@ -188,7 +188,7 @@ def test_commands_that_set_something_up(command: str, tmp_path: Path, request: p
 def make_ahead(env: dict[str, str], database: Path) -> None:
     """A journal that was written by a clock a day ahead."""
     database.parent.mkdir(parents=True, mode=0o700)
-    open_store(f"sqlite:///{database}", migrate=True).close()
+    new_sqlite(database.parent)
     assert run("forenotice", "token", "create", "me", "--offline", env=env).returncode == 0
     with closing(sqlite3.connect(database)) as connection:
         connection.execute("UPDATE journal SET at = at + 86400000000")

@@ -10,7 +10,6 @@ from forenotice.core.fleet import Facts, Listening, Policy, ScopeKind
 from forenotice.core.operations import Status
 from forenotice.core.windows import parse_all
 from forenotice.store.database import Store
-from forenotice.store.fleet import VmFilter
 
 WEB = scope(
     "group:web",
@@ -107,25 +106,6 @@ def test_pages_of_hosts(store: Store) -> None:
         rest = reader.hosts.page(first[-1][0].name, 3)
     assert [(each.name, number) for each, number in first] == [("B", 0), ("a-2", 0), ("a_1", 0)]
     assert [(each.name, number) for each, number in rest] == [("b", 2), ("é", 0)]
-
-
-def test_pages_of_groups(store: Store) -> None:
-    keep(store, *FLEET, scope("group:empty"), scope("group:zoo"))
-    with store.read() as reader:
-        assert reader.scopes.groups(None, 2) == [(scope("group:empty"), 0), (WEB, 1)]
-        assert reader.scopes.groups("web", 2) == [(scope("group:zoo"), 0)]
-
-
-def test_pages_of_vms(store: Store) -> None:
-    vms = [vm(f"vm-{place}", "ab"[place % 2], f"group:{'xyz'[place % 3]}") for place in range(6)]
-    keep(store, *vms)
-    with store.read() as reader:
-        assert reader.vms.page(None, 4) == vms[:4]
-        assert reader.vms.page("vm-3", 4) == vms[4:]
-        assert reader.vms.page(None, 9, VmFilter(host="a")) == [vms[0], vms[2], vms[4]]
-        assert reader.vms.page(None, 9, VmFilter(scope="group:y")) == [vms[1], vms[4]]
-        assert reader.vms.page("vm-0", 9, VmFilter(host="a", scope="group:x")) == []
-        assert reader.scopes.named(["group:x"]) == reader.scopes.named([]) == {}
 
 
 def test_heard_never_goes_back(store: Store) -> None:

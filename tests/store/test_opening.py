@@ -50,23 +50,24 @@ def later(folder: Path, then: str = "pass") -> opener.Revisions:
     return opener.Revisions(names=(*ours.names, NEXT), locations=(*ours.locations, folder / "later"))
 
 
+def opened(path: Path | str, *, migrate: bool = False, known: opener.Revisions = opener.OURS) -> Store:
+    return open_store(f"sqlite:///{path}", migrate=migrate, known=known)
+
+
 def columns(path: Path) -> list[str]:
     with closing(sqlite3.connect(path)) as connection:
         return [row[1] for row in connection.execute("PRAGMA table_info(hosts)")]
 
 
-def test_a_new_file_is_made(tmp_path: Path) -> None:
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_new_or_empty_file_gets_a_schema(tmp_path: Path, exists: bool) -> None:
     path = tmp_path / "new folder" / "it's 100%.db"
     path.parent.mkdir()
-    store = open_store(f"sqlite:///{path}", migrate=False)
-    keep(store, host("a"))
-    store.close()
+    if exists:
+        path.touch()
+    with closing(opened(path)) as store:
+        keep(store, host("a"))
     assert {each.name for each in path.parent.iterdir()} == {path.name}
-
-
-def test_an_empty_file_is_a_new_one(tmp_path: Path) -> None:
-    (tmp_path / "empty.db").touch()
-    open_store(f"sqlite:///{tmp_path / 'empty.db'}", migrate=False).close()
 
 
 def test_every_commit_is_synced(sqlite_store: Store) -> None:
@@ -99,16 +100,16 @@ def test_an_older_file_is_migrated_after_a_copy(sqlite_store: Store, sqlite_path
     sqlite_store.close()
     copy = sqlite_path.with_name(f"forenotice.db.before-{NEXT}")
     with pytest.raises(errors.UnsoundError, match=f"is at the older revision {NEWEST}: run `forenotice serve`"):
-        open_store(f"sqlite:///{sqlite_path}", migrate=False, known=later(tmp_path))
+        opened(sqlite_path, known=later(tmp_path))
     assert not copy.exists()
-    migrated = open_store(f"sqlite:///{sqlite_path}", migrate=True, known=later(tmp_path))
+    migrated = opened(sqlite_path, migrate=True, known=later(tmp_path))
     migrated.close()
     assert columns(sqlite_path) == [*COLUMNS, "rack"]
     assert columns(copy) == COLUMNS
-    kept = open_store(f"sqlite:///{copy}", migrate=False)
+    kept = opened(copy)
     assert hosts_of(kept) == {"a"}
     kept.close()
-    open_store(f"sqlite:///{sqlite_path}", migrate=False, known=later(tmp_path)).close()
+    opened(sqlite_path, known=later(tmp_path)).close()
     assert sorted(each.name for each in tmp_path.glob("forenotice.db*")) == [
         "forenotice.db",
         copy.name,
@@ -122,11 +123,11 @@ def test_a_migration_that_fails_changes_nothing(sqlite_store: Store, sqlite_path
     broken = later(tmp_path, then='op.execute("SELECT nonsense")')
     for _ in range(2):
         with pytest.raises(errors.UnsoundError, match=r"cannot use the database .*nonsense"):
-            open_store(f"sqlite:///{sqlite_path}", migrate=True, known=broken)
+            opened(sqlite_path, migrate=True, known=broken)
     assert columns(sqlite_path) == COLUMNS
     copies = {each.name for each in tmp_path.glob("*.before-*")}
     assert copies == {f"forenotice.db.before-{NEXT}", f"forenotice.db.before-{NEXT}.2"}
-    again = open_store(f"sqlite:///{sqlite_path}", migrate=False)
+    again = opened(sqlite_path)
     assert hosts_of(again) == {"a"}
     again.close()
 
@@ -159,7 +160,7 @@ def test_a_newer_database_is_refused(url: str, tmp_path: Path) -> None:
 
 
 def test_a_newer_database_is_not_touched_nor_its_log(sqlite_path: Path, tmp_path: Path) -> None:
-    newer = open_store(f"sqlite:///{sqlite_path}", migrate=True, known=later(tmp_path))
+    newer = opened(sqlite_path, migrate=True, known=later(tmp_path))
     keep(newer, host("a"))
     # As a crash leaves them behind: what makes it newer is in the log alone.
     for name in ("forenotice.db", "forenotice.db-wal"):
@@ -171,7 +172,7 @@ def test_a_newer_database_is_not_touched_nor_its_log(sqlite_path: Path, tmp_path
     with closing(sqlite.connect(files[0], "ro&immutable=1")) as connection:
         assert connection.execute("SELECT version_num FROM alembic_version").fetchone() == (opener.OURS.newest,)
     with pytest.raises(errors.UnsoundError, match="newer forenotice"):
-        open_store(f"sqlite:///{files[0]}", migrate=True)
+        opened(files[0], migrate=True)
     assert [file.read_bytes() for file in files] == before
 
 
@@ -181,7 +182,7 @@ def test_a_link_to_the_file_is_as_good_as_the_file(sqlite_store: Store, sqlite_p
     link = tmp_path / "elsewhere" / "link.db"
     link.symlink_to(sqlite_path)
     # While another has it open, so that what makes it ours is in the log alone.
-    with closing(open_store(f"sqlite:///{link}", migrate=False)) as linked:
+    with closing(opened(link)) as linked:
         keep(linked, host("b"))
         assert hosts_of(linked) == {"a", "b"}
         link.unlink()
@@ -201,7 +202,7 @@ def test_a_database_that_is_replaced_is_one_whole_file(sqlite_store: Store, sqli
     kept = replace(path, tmp_path / "backup.db")
     assert kept is not None
     assert {each.name for each in path.parent.iterdir()} == {path.name, f"{path.name}.mark", kept.name}
-    with closing(open_store(f"sqlite:///{kept}", migrate=False)) as former:
+    with closing(opened(kept)) as former:
         assert hosts_of(former) == {"a"}
 
 
@@ -212,10 +213,10 @@ def test_a_backup_beside_the_log_of_another_is_refused(sqlite_store: Store, sqli
     log = Path(shutil.copy(sqlite.log_of(sqlite_path), tmp_path / "copied.db-wal"))
     content = (tmp_path / "copied.db").read_bytes()
     with pytest.raises(errors.UnsoundError, match=r"copied\.db-wal is not of .*move it away"):
-        open_store(f"sqlite:///{tmp_path / 'copied.db'}", migrate=True)
+        opened(tmp_path / "copied.db", migrate=True)
     assert (tmp_path / "copied.db").read_bytes() == content
     log.unlink()
-    open_store(f"sqlite:///{tmp_path / 'copied.db'}", migrate=False).close()
+    opened(tmp_path / "copied.db").close()
 
 
 @pytest.mark.parametrize("left", [None, 0, 50, 4096, 20_000])
@@ -231,11 +232,11 @@ def test_a_database_that_is_missing_or_cut_off_is_refused_where_one_was_in_use(
         os.truncate(sqlite_path, left)
     advice = "restore" if left else r"was in use before: put it back, or run `forenotice restore` with a backup"
     with pytest.raises(errors.UnsoundError, match=advice):
-        open_store(f"sqlite:///{sqlite_path}", migrate=True)
+        opened(sqlite_path, migrate=True)
     assert (sqlite_path.stat().st_size if sqlite_path.exists() else None) == left
     if not left:
         sqlite.mark_beside(sqlite_path).unlink()
-        open_store(f"sqlite:///{sqlite_path}", migrate=True).close()
+        opened(sqlite_path, migrate=True).close()
 
 
 def test_what_is_settled_is_in_the_file_itself(sqlite_store: Store, sqlite_path: Path, tmp_path: Path) -> None:
@@ -250,40 +251,43 @@ def test_what_is_settled_is_in_the_file_itself(sqlite_store: Store, sqlite_path:
 def test_a_mark_that_cannot_be_read_is_one_all_the_same(sqlite_path: Path) -> None:
     sqlite.mark_beside(sqlite_path).write_text("nonsense")
     assert sqlite.read_mark(sqlite_path) == Mark()
-    open_store(f"sqlite:///{sqlite_path}", migrate=False).close()
+    opened(sqlite_path).close()
+
+
+def damage(path: Path) -> None:
+    with closing(opened(path)) as store:
+        keep(store, *(host(f"host-{number:04}") for number in range(3000)))
+    with closing(sqlite3.connect(path)) as connection:
+        [root] = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'hosts'").fetchone()
+        [page_size] = connection.execute("PRAGMA page_size").fetchone()
+    with path.open("r+b") as file:
+        file.seek((root - 1) * page_size)
+        file.write(b"\x55" * 64)
+
+
+def keep_songs(path: Path) -> None:
+    path.unlink()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE songs (title TEXT)")
 
 
 @pytest.mark.parametrize(
-    "content", [b"This is not a database, only text.\n" * 200, b"SQLite format 3\x00" + b"\x07" * 5000]
+    ("spoil", "told"),
+    [
+        (lambda path: path.write_text("This is not a database, only text.\n" * 200), "damaged or no database"),
+        (lambda path: path.write_bytes(b"SQLite format 3\x00" + b"\x07" * 5000), "damaged or no database"),
+        (damage, "damaged"),
+        (keep_songs, "belongs to another program: name another"),
+    ],
 )
-def test_what_is_no_database_is_refused_and_left_alone(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "forenotice.db"
-    path.write_bytes(content)
-    with pytest.raises(errors.UnsoundError, match=r"damaged or no database .*restore a backup"):
-        open_store(f"sqlite:///{path}", migrate=True)
-    assert path.read_bytes() == content
-
-
-def test_a_damaged_file_is_refused_and_left_alone(sqlite_store: Store, sqlite_path: Path) -> None:
-    keep(sqlite_store, *(host(f"host-{number:04}") for number in range(3000)))
-    sqlite_store.close()
-    with closing(sqlite3.connect(sqlite_path)) as connection:
-        root = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'hosts'").fetchone()[0]
-        page_size = connection.execute("PRAGMA page_size").fetchone()[0]
-    with sqlite_path.open("r+b") as file:
-        file.seek((root - 1) * page_size)
-        file.write(b"\x55" * 64)
+def test_what_is_no_sound_database_of_ours_is_refused_and_left_alone(
+    sqlite_path: Path, spoil: Callable[[Path], None], told: str
+) -> None:
+    spoil(sqlite_path)
     content = sqlite_path.read_bytes()
-    with pytest.raises(errors.UnsoundError, match="damaged"):
-        open_store(f"sqlite:///{sqlite_path}", migrate=True)
+    with pytest.raises(errors.UnsoundError, match=told):
+        opened(sqlite_path, migrate=True)
     assert sqlite_path.read_bytes() == content
-
-
-def test_a_file_of_another_program_is_refused(tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / "other.db")) as connection:
-        connection.execute("CREATE TABLE songs (title TEXT)")
-    with pytest.raises(errors.UnsoundError, match="belongs to another program: name another"):
-        open_store(f"sqlite:///{tmp_path / 'other.db'}", migrate=True)
 
 
 def test_tables_of_another_program_are_refused(postgres_url: str) -> None:
@@ -304,9 +308,9 @@ def test_other_urls_are_refused(other: str) -> None:
 
 def test_a_folder_that_is_missing(tmp_path: Path) -> None:
     with pytest.raises(errors.RefusedError, match=r"there is no directory .*missing for the database"):
-        open_store(f"sqlite:///{tmp_path / 'missing' / 'forenotice.db'}", migrate=False)
+        opened(tmp_path / "missing" / "forenotice.db")
     with pytest.raises(errors.UnavailableError, match="cannot open the database"):
-        open_store(f"sqlite:///{tmp_path}", migrate=False)
+        opened(tmp_path)
 
 
 def test_a_url_that_is_wrong_is_not_one_that_cannot_be_reached(postgres_url: str) -> None:
@@ -342,27 +346,25 @@ def test_a_backup_equals_and_opens(sqlite_store: Store, tmp_path: Path) -> None:
     sqlite_store.backup(backup)
     keep(sqlite_store, host("b"))
     assert {each.name for each in tmp_path.glob("backup*")} == {"backup.db"}
-    copied = open_store(f"sqlite:///{backup}", migrate=False)
+    copied = opened(backup)
     assert hosts_of(copied) == {"a"}
     with copied.read() as reader:
         assert reader.journal.page() == [(1, entry("host.added"))]
     copied.close()
 
 
-def test_a_backup_overwrites_nothing(sqlite_store: Store, tmp_path: Path) -> None:
-    (tmp_path / "backup.db").write_text("precious")
+def test_a_backup_overwrites_nothing_and_leaves_nothing_behind_when_it_fails(
+    sqlite_store: Store, tmp_path: Path
+) -> None:
+    (tmp_path / "text").write_text("precious " * 100)
     with pytest.raises(errors.RefusedError, match="is there already: name a new file"):
-        sqlite_store.backup(tmp_path / "backup.db")
+        sqlite_store.backup(tmp_path / "text")
     with pytest.raises(errors.RefusedError, match="there is no directory"):
         sqlite_store.backup(tmp_path / "missing" / "backup.db")
-    assert (tmp_path / "backup.db").read_text() == "precious"
-
-
-def test_a_backup_that_fails_leaves_nothing_behind(sqlite_path: Path, tmp_path: Path) -> None:
-    (tmp_path / "text").write_text("not a database " * 100)
     with pytest.raises(errors.UnsoundError):
         sqlite.copy(tmp_path / "text", tmp_path / "copy.db")
     assert not list(tmp_path.glob("copy*"))
+    assert (tmp_path / "text").read_text() == "precious " * 100
 
 
 def test_postgresql_has_its_own_backup(postgres_store: Store, tmp_path: Path) -> None:

@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 from tests.store.samples import MINUTE, NOW, changes, event, keep, operation, scope
 
-from forenotice.core import errors
 from forenotice.core.driver_calls import Finished
 from forenotice.core.operations import Event, EventType, Kind, Operation, Source, Status
 from forenotice.store.database import Store
 from forenotice.store.events import EventFilter
-from forenotice.store.operations import DriverResult, OperationFilter
+from forenotice.store.operations import DriverResult
 
 FULL_OPERATION = operation(
     "full",
@@ -215,22 +214,6 @@ def test_announced_hosts(store: Store) -> None:
     )
     with store.read() as reader:
         assert reader.operations.announced_hosts() == ["b"]
-
-
-def test_pages_of_operations(store: Store) -> None:
-    first = operation("z", created_at=NOW - MINUTE, kind=Kind.RESTART)
-    second = operation("a", host="b")
-    third = operation("b", status=Status.COMPLETED)
-    keep(store, third, second, first)
-    with store.read() as reader:
-        assert reader.operations.page(None, 2) == [first, second]
-        assert reader.operations.page("a", 2) == [third]
-        assert reader.operations.page(None, 9, OperationFilter(live=True)) == [first, second]
-        assert reader.operations.page(None, 9, OperationFilter(live=False)) == [third]
-        assert reader.operations.page(None, 9, OperationFilter(host="b")) == [second]
-        assert reader.operations.page("z", 9, OperationFilter(host="a", kind=Kind.HOST_UPDATE)) == [third]
-        with pytest.raises(errors.RefusedError, match="the list has no 'ghost' to continue after"):
-            reader.operations.page("ghost", 9)
 
 
 def test_pages_of_events(store: Store) -> None:

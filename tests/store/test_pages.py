@@ -8,7 +8,7 @@ import pytest
 from tests.store.samples import NOW, event, host, keep, operation, scope, vm
 
 from forenotice.core import errors, selectors
-from forenotice.core.operations import EventType, Status
+from forenotice.core.operations import EventType, Kind, Status
 from forenotice.store.database import Store
 from forenotice.store.events import EventFilter
 from forenotice.store.fleet import GroupFilter, HostFilter, VmFilter
@@ -146,9 +146,16 @@ def test_by_what_they_are(full: Store) -> None:
     with full.read() as reader:
         assert [found.name for found, _ in reader.hosts.page(None, 9, HostFilter(cordoned=True))] == ["b"]
         assert len(reader.hosts.page(None, 9, HostFilter(cordoned=False))) == 4
+        assert reader.scopes.groups(None, 1) == [(scope("group:a"), 1)]
+        assert reader.scopes.named(["group:a", "group:ghost"]) == {"group:a": scope("group:a")}
+        assert reader.vms.page(None, 9, VmFilter(host="b")) == []
+        assert [found.name for found in reader.vms.page(None, 9, VmFilter(host="a", scope="group:b"))] == ["b"]
         assert [found.name for found in reader.vms.page(None, 9, VmFilter(spot=True))] == ["a-1", "a-10"]
         assert [found.name for found in reader.vms.page(None, 9, VmFilter(spot=False))] == ["a", "a_2", "b"]
     assert operations(status=Status.FAILED) == operations(rollout="r") == ["over"]
-    assert operations(status=Status.STARTED) == operations(rollout="other") == []
+    assert operations(live=False) == operations(live=False, host="a", kind=Kind.HOST_UPDATE) == ["over"]
+    assert (len(operations(live=True)), len(operations(host="a"))) == (len(NAMES), len(NAMES) + 1)
+    assert operations(status=Status.STARTED) == operations(rollout="other") == operations(kind=Kind.RESTART) == []
+    assert operations(host="b") == operations(live=True, rollout="r") == []
     assert events(status=Status.FAILED) == events(type=EventType.REBOOT) == ["OVER"]
     assert events(type=EventType.FREEZE, scope="group:b") == ["B"]

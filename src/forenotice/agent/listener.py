@@ -14,6 +14,7 @@ import h11
 import msgspec
 
 from forenotice.clock import Clock, SystemClock
+from forenotice.connectionlimit import ConnectionLimit
 from forenotice.runtime import Runtime, Started
 from forenotice.wire import dates, hosts
 
@@ -95,7 +96,7 @@ class Listener:
         self.clock = clock or SystemClock()
         self.is_local = False
         """It listens on a loopback address, where a web page must not reach it by a name of its own (DNS rebinding)."""
-        self._connections: set[_Connection] = set()
+        self._connections: ConnectionLimit[_Connection] = ConnectionLimit()
         self._changed = threading.Condition()
         self._closing = False
         self._thread: Started | None = None
@@ -159,23 +160,27 @@ class Listener:
         patience = self.limits.patience_seconds
         with self._changed:
             while len(self._connections) >= self.limits.connections and not self._closing:
-                slowest = min(self._connections, key=lambda connection: connection.waiting_since)
-                if self.runtime.monotonic() - slowest.waiting_since > patience:
-                    self._connections.remove(slowest)
-                    slowest.drop()
-                else:
+                slowest = self._connections.first_to_go(
+                    lambda each: (
+                        (-each.waiting_since,) if self.runtime.monotonic() - each.waiting_since > patience else None
+                    )
+                )
+                for connection in slowest:
+                    self._connections.remove(connection)
+                    connection.drop()
+                if not slowest:
                     self._changed.wait(patience)
 
     def _serve(self, connection: "_Connection") -> None:
         def run() -> None:
             connection.run()
             with self._changed:
-                self._connections.discard(connection)
+                self._connections.remove(connection)
                 self._changed.notify_all()
 
         with self._changed:
             if not self._closing:
-                self._connections.add(connection)
+                self._connections.add(connection, None)
                 with contextlib.suppress(RuntimeError):  # no more threads
                     self.runtime.start_thread(run, "listener-connection")
                     return

@@ -1,1 +1,1 @@
-"""The guests' endpoint: it answers polls from memory, and hands approvals to the service."""
+"""The guests' endpoint: it answers polls from memory and passes approvals to the service."""

@@ -28,13 +28,13 @@ PROOFS: Mapping[ProxyStyle, tuple[str, ...]] = {
     ProxyStyle.OPENSTACK: ("X-Instance-ID", "X-Instance-ID-Signature"),
 }
 PARAMETERS = 32
-"""Of a query, and segments of a path: what has more is nothing we have, and would take its time to read."""
+"""Of a query, and segments of a path: no route has more, and long ones take time to parse."""
 CONDITION_BYTES = 1024
-"""Of If-None-Match and Prefer: longer ones are passed over, which could take long to read."""
+"""Of If-None-Match and Prefer: longer ones are ignored, because they take time to parse."""
 FORWARDING = (b"x-forwarded-for", b"forwarded", b"via")
 """Headers that proxies add."""
 PROXY_HEADERS = (*FORWARDING, *(name.lower().encode() for names in PROOFS.values() for name in names))
-"""With any of these a trusted proxy asks for somebody else, and must prove for whom."""
+"""With any of these a trusted proxy asks for a VM, and must prove for which."""
 
 UNKNOWN_PATH = responses.error(404, errors.UNKNOWN_PATH)
 NOT_GET_OR_POST = responses.error(405, errors.WRONG_METHOD, b"Allow: GET, POST\r\n")
@@ -53,11 +53,11 @@ class Head:
     method: str
     target: bytes
     headers: Mapping[bytes, bytes]
-    """By name in lower case; what is given twice is joined by commas."""
+    """By name in lower case; repeated ones are joined by commas."""
 
 
 Proof = Mapping[bytes, bytes]
-"""What a metadata proxy says of the VM it asks for: its headers, by name."""
+"""The headers by which a metadata proxy proves for which VM it asks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class Poll:
     condition: str | None
     """If-None-Match."""
     wait: float | None
-    """Seconds that the client would wait for a change."""
+    """Seconds that a long poll may last."""
     proof: Proof
 
 
@@ -170,7 +170,7 @@ def _describe(target: Target, proof: Proof) -> Action:
 # GuestService ask for the same few things over and over.
 @lru_cache(maxsize=256)
 def _target(raw: bytes) -> Target | None:
-    """What a target in origin or absolute form names; None: nothing we have."""
+    """A target in origin or absolute form; None: there is no such route."""
     try:
         url = httptools.parse_url(raw)
         host = None if url.host is None else url.host.decode("ascii")
@@ -191,18 +191,18 @@ def _target(raw: bytes) -> Target | None:
         case ["scheduledevents"] | ["versions"] | ["instance", *_]:
             return Target(host=host, path=found, names=names, query=query)
         case [form, "scheduledevents"] if HISTORIC.fullmatch(form):
-            # An early form of the endpoint had the version in its path; whatever it says, no version is left that has.
+            # An early form of the endpoint had the version in its path; no version that is left has.
             return Target(host=host, path=("scheduledevents",), names=names, query={})
     return None
 
 
 def _detour(head: Head, target: Target, names: Collection[str], proof: Proof, *, from_proxy: bool) -> Response | None:
-    """Refuses a request that did not come straight from a guest: by proxy, DNS rebinding, or parameter smuggling."""
+    """Refuses a request that did not come directly from a guest: by proxy, DNS rebinding, or parameter smuggling."""
     if not from_proxy and any(name in head.headers for name in FORWARDING):
         return FORWARDED
     given = head.headers.get(b"host")
     asked_for = (None if given is None else given.decode("latin-1"), target.host)
-    # A proxy may use any name for us: a web page cannot forge its proof.
+    # A proxy may send any Host: a web page cannot forge its proof.
     if not proof and not all(host is None or hosts.is_known(host, names) for host in asked_for):
         return UNKNOWN_HOST
     if len(target.names) != len(set(target.names)):

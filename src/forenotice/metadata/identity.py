@@ -1,4 +1,4 @@
-"""Who is calling: by listener, by a trusted proxy's word, by address, or by default, in this order."""
+"""Which VM is calling: by listener, by a trusted proxy's proof, by address, or by default, in this order."""
 
 import hashlib
 import hmac
@@ -33,13 +33,13 @@ NO_SUCH_VM = responses.error(404, "Not found. There is no such VM")
 
 
 class UnprovenError(Exception):
-    """A proxy's proof failed; the request is refused and no other way to know the caller is tried."""
+    """A proxy's proof failed: the request is refused, and no other way to identify the caller is tried."""
 
 
 class Nonces:
-    """Nonces of the freshness window, by the second in their signature.
+    """Used nonces, until their timestamp is too old to be accepted.
 
-    None is forgotten too early. Proxies share the space, so that a busy one does not lock out others.
+    Proxies share the space, so that a busy one does not lock out others.
     """
 
     def __init__(self, most: int = NONCES) -> None:
@@ -49,7 +49,7 @@ class Nonces:
         self._held: Counter[str] = Counter()
 
     def take(self, nonce: bytes, at: int, oldest: float, proxy: str) -> None:
-        """UnprovenError if the nonce was used; what was signed before `oldest` is refused anyway."""
+        """UnprovenError: the nonce was used. Requests signed before `oldest` are refused anyway."""
         for second in [second for second in self._seen if second < oldest]:
             self._held -= Counter(self._seen.pop(second).values())
         if any(nonce in seen for seen in self._seen.values()):
@@ -86,10 +86,10 @@ class Callers:
         return any(caller in network for network in self._proxy.trusted)
 
     def share(self, address: str) -> str | None:
-        """Whose limit of connections a caller counts against; None: a trusted proxy, which has no limit.
+        """Whose connection limit a caller counts against; None: a trusted proxy, which has no limit.
 
-        A VM has one limit for all its addresses. All callers that are not a VM share one. With a default VM, where
-        anybody may call, each IPv4 address and each IPv6 /64 has its own.
+        A VM has one limit for all its addresses. All callers that are not a VM share one. With a default VM,
+        each IPv4 address and each IPv6 /64 has its own.
         """
         if self.trusts(address):
             return None
@@ -102,7 +102,7 @@ class Callers:
         return address if caller.version == 4 else str(ipaddress.ip_network(f"{caller}/64", strict=False))
 
     def known(self, listener_vm: str | None, address: str | None) -> Guest | None:
-        """Who calls from a connection, its requests' headers apart."""
+        """The VM at the other end of a connection, whatever its requests' headers say."""
         published = self._published
         if listener_vm is not None:
             return published.by_name.get(listener_vm)
@@ -124,7 +124,7 @@ class Callers:
         signed = b"\n".join((name, at, nonce, head.method.encode(), head.target))
         _require_signature(self._proxy, signed, proof[b"x-forenotice-signature"])
         now, window = self._clock.outside().timestamp(), self._proxy.window.total_seconds()
-        # Only what is signed is read, and no number that is too long for a time.
+        # Only signed values are parsed, and no number that is too long for a time.
         if not TIME.fullmatch(at) or abs(now - int(at)) > window:
             raise UnprovenError(UNSOUND)
         if not NONCE.fullmatch(nonce):
@@ -133,13 +133,13 @@ class Callers:
         return self._published.by_name.get(name.decode("latin-1"))
 
     def unknown(self, proof: Proof, *, trusted: bool) -> Response:
-        """The answer to a caller who is nobody."""
+        """The response to a caller that is no VM."""
         if proof:
             return NO_SUCH_VM
         return self._unnamed if trusted else responses.UNKNOWN_CALLER
 
     def log_refusal(self, message: str, action: str, address: str | None) -> None:
-        """A line on a caller that was refused; not one for each of a flood."""
+        """Log that a caller was refused; during a flood, not each time."""
         now = self._monotonic()
         full_at = self._log_rate.take(self._log_full_at, now)
         if full_at < 0:

@@ -1,4 +1,4 @@
-"""What can be set about the guests' endpoint."""
+"""Settings of the guests' endpoint."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -22,7 +22,7 @@ class Limits:
     framing_bytes: int = 1024 * 1024
     """A body as it comes, chunk sizes and extensions included."""
     request_seconds: float = 10
-    """From the first byte of a request to its last; also for a connection's first byte, and for reading an answer."""
+    """From the first byte of a request to its last; also for a connection's first byte, and for reading a response."""
     idle_seconds: float = 75
     """Between requests."""
     linger_seconds: float = 2
@@ -30,11 +30,11 @@ class Limits:
     linger_bytes: int = 128 * 1024
     """How much of that is received."""
     sweep_seconds: float = 1
-    """How often connections are looked at; times above are as coarse as this."""
+    """How often connections are checked; the times above are as coarse as this."""
     write_bytes: int = 64 * 1024
-    """Answers that wait for the client to read them; beyond it no further request is served."""
+    """Responses that the client has not read; beyond it no further request is served."""
     patience_seconds: float = 5
-    """How long a first answer or an approval waits for a store that hangs."""
+    """How long a first response or an approval waits for a store that hangs."""
     connections: int = 16_384
     """Altogether; beyond it the caller with the most loses the longest idle."""
     connections_each: int = 256
@@ -52,7 +52,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proxy:
-    """Metadata proxies that say, with proof, for which VM they ask."""
+    """Metadata proxies that prove for which VM they ask."""
 
     trusted: tuple[Network, ...]
     style: ProxyStyle
@@ -69,13 +69,13 @@ class Options:
     burst: float | None = 20
     """Requests that one VM may send at once."""
     wait_cap: float = 60
-    """Seconds that a long wait lasts at most."""
+    """Seconds that a long poll lasts at most."""
     first_answer_delay: float = 0
-    """Seconds that the first answer to a scope is delayed."""
+    """Seconds that the first response to a scope is delayed."""
     proxy: Proxy | None = None
     names: frozenset[str] = frozenset()
     """Names allowed in Host besides addresses and localhost, in lower case."""
     versions: Mapping[str, Version] = field(default_factory=lambda: versions.AS_PUBLISHED)
     """By name."""
     default_vm: str | None = None
-    """Who a caller is that is not known otherwise."""
+    """The VM that a caller is taken for if no other way identifies it."""

@@ -14,7 +14,7 @@ from forenotice.metadata.responses import Persistence, Response
 from forenotice.wire import errors
 
 UNKNOWN_METHOD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) (\S+) HTTP/1\.[01]\r\n")
-"""What a well-formed request looks like whose method the parser does not know."""
+"""A well-formed request line whose method the parser does not know."""
 
 BLANK_BYTES = 64
 """Empty lines between two requests, which some clients send."""
@@ -58,7 +58,7 @@ class Request:
         self.fault: Response | None = None
         """What is wrong with the body."""
         self.admitted: Guest | None = None
-        """Who sent it, when that was settled before its turn came."""
+        """Who sent it, if that was checked before its turn."""
 
     @classmethod
     def refused(cls, response: Response) -> "Request":
@@ -72,7 +72,7 @@ class _Stop(Exception):  # noqa: N818 - it is no error: it stops the parser
 
 
 class RequestParser:
-    """Feeds httptools, and lists requests from the moment their head is complete."""
+    """Feeds httptools, and adds each request to `arrived` once its head is complete."""
 
     def __init__(self, limits: Limits, check: Callable[[Head], Action], arrived: list[Request]) -> None:
         self._limits = limits
@@ -82,7 +82,7 @@ class RequestParser:
         self.between = True
         """No request is under way."""
         self.stopped = False
-        """Nothing further can be read: the last request said so, or was no request."""
+        """Nothing further is parsed: the last request closes the connection, or was no request."""
         self._serial = 0
         """Counts requests, to tell whether bytes still belong to the same one."""
         self._begin()
@@ -101,15 +101,15 @@ class RequestParser:
             other = UNKNOWN_METHOD.match(data.lstrip(b"\r\n")) if fresh and len(self._arrived) == known else None
             self._fail(self._refusal(other))
         except httptools.HttpParserError:
-            # What follows a request that closes the connection is nobody's.
+            # Bytes after a request that closes the connection are ignored.
             if not self.stopped:
                 self._fail(responses.BAD_FRAMING)
         else:
-            # Bytes are weighed when they all belong to one request that goes on, or to none; of several, the last is
-            # weighed with what follows.
+            # Bytes are counted when they all belong to one unfinished request, or to none; of several, the last is
+            # counted with what follows.
             begun = fresh and not self.between
             if self._serial == serial + begun and (fresh or not self.between):
-                self._weigh(len(data))
+                self._count_bytes(len(data))
 
     def close(self) -> None:
         """Let go of the parser, which holds on to this parser."""
@@ -123,8 +123,8 @@ class RequestParser:
             return
         except httptools.HttpParserUpgrade as upgrade:
             rest = data[upgrade.args[0] :]
-        # The parser leaves HTTP after the head. Nobody is upgraded here, so a body is read as if that had not been
-        # offered (RFC 9110, 7.8); it is the last one.
+        # The parser stops after the head. We do not upgrade, so a body is read as if that had not been offered
+        # (RFC 9110, 7.8); it is the last one.
         if not self.stopped:
             self._parser = self._body_parser()
             self._parse(rest)
@@ -148,8 +148,8 @@ class RequestParser:
         self._chunks: list[bytes] = []
         self._body_size = 0
 
-    def _weigh(self, received: int) -> None:
-        """What is under way may not grow for ever, whatever the parser has made of it so far."""
+    def _count_bytes(self, received: int) -> None:
+        """Limit what is under way, whatever the parser has made of it so far."""
         self._received += received
         if self.between:
             if self._received > BLANK_BYTES:
@@ -197,7 +197,7 @@ class RequestParser:
     def on_header(self, name: bytes, value: bytes) -> None:
         self._header_count += 1
         self._count_head(len(name) + len(value) + 4)
-        # Trailers come after the body and say nothing that matters here.
+        # Trailers, which come after the body, are ignored.
         if self._current is None:
             key = name.lower()
             before = self._headers.get(key)
@@ -247,7 +247,7 @@ class RequestParser:
         assert self._parser is not None
         assert self._current is not None
         if self._parser.should_upgrade() and self._has_body():
-            # It is only the parser that is done.
+            # Only the parser is done: the body follows.
             return
         self._end_body()
         self.between = True

@@ -30,10 +30,17 @@ from forenotice.runtime import start_thread
 from forenotice.settings import Address, Listener
 
 BACKLOG = 4096
-RECEIVE_BUFFER = 64 * 1024
-"""The kernel's receive buffer per connection: guests send little, and a flood should block."""
-SEND_BUFFER = 64 * 1024
-"""The kernel's send buffer: by default it takes megabytes before we notice that a client does not read."""
+BUFFER = 64 * 1024
+"""The kernel's buffers per connection: guests send little, and by default the kernel takes megabytes of responses
+before we notice that a client does not read."""
+TCP_OPTIONS = (
+    (socket.SOL_SOCKET, socket.SO_REUSEADDR, 1),
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+    (socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER),
+    (socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER),
+    # Wake us by the request rather than by the handshake; a client that sends nothing is accepted after a second.
+    *([(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 1)] if hasattr(socket, "TCP_DEFER_ACCEPT") else []),
+)
 FIRST_BYTES = 4096
 SOCKET_MODE = 0o660
 HOP_LIMIT = {
@@ -123,16 +130,16 @@ class MetadataServer:
         return opened.bound[0]
 
     def refresh(self) -> None:
-        """Look at the clock now; it is looked at once a second anyway."""
+        """Read the clock now; it is read once a second anyway."""
         self._endpoint.refresh()
 
     def take_callers_for(self, vm: str) -> None:
-        """Whoever is not known otherwise is this VM from now on."""
+        """Callers that no other way identifies are this VM from now on."""
         self._endpoint.callers.default = vm
         self._endpoint.published.generation += 1
 
     async def stop(self, grace: float = 5) -> None:
-        """Accept nobody, let answers out, keep what was heard, then close."""
+        """Accept no more connections, send responses that are under way, store which scopes polled, then close."""
         for one in self._listeners:
             await one.close()
         self._endpoint.stopping = True
@@ -165,7 +172,7 @@ class MetadataServer:
 
 
 class OpenListener:
-    """Accepts by itself rather than through the loop's server.
+    """Accepts connections itself rather than through the loop's server.
 
     A guest that polls once per connection has usually sent its request before it is accepted. When these bytes are
     known (see `GuestEndpoint.recall`), the response goes out and the connection is closed before a transport is made.
@@ -222,18 +229,13 @@ class OpenListener:
         for family, kind, proto, _, name in dict.fromkeys(found):
             listening = socket.socket(family, kind, proto)
             self._sockets.append(listening)
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+            for level, option, value in TCP_OPTIONS:
+                listening.setsockopt(level, option, value)
             if family == socket.AF_INET6:
                 listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             if self._listener.one_hop:
                 # Connections inherit it; even the handshake has it.
                 listening.setsockopt(*HOP_LIMIT[family], 1)
-            if hasattr(socket, "TCP_DEFER_ACCEPT"):
-                # Woken by the request rather than by the handshake; a client that sends nothing comes in after this.
-                listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 1)
             listening.bind((name[0], port, *name[2:]))
             port = listening.getsockname()[1]
             listening.listen(BACKLOG)
@@ -254,9 +256,7 @@ class OpenListener:
         self._sockets.clear()
 
     def _accept(self, client: socket.socket, address: Any) -> None:
-        self._receive(client, None if self._unix else identity.canonical(address[0]))
-
-    def _receive(self, client: socket.socket, peer: str | None) -> None:
+        peer = None if self._unix else identity.canonical(address[0])
         endpoint = self._endpoint
         endpoint.counters.accepted += 1
         try:

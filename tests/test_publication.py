@@ -5,6 +5,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.service.rig import Rig
 
@@ -16,6 +17,7 @@ from forenotice.service import fleet
 from forenotice.service.calls import SYSTEM
 from forenotice.service.context import read_published
 from forenotice.store.opener import open_store
+from forenotice.views.fleet import VmChange
 from forenotice.wire import versions
 
 
@@ -30,7 +32,7 @@ def sent(sqlite_path: Path) -> Iterator[list[Publication]]:
     with closing(open_store(f"sqlite:///{sqlite_path}", migrate=False)) as store:
         rig = Rig(store).settle_demo()
         changes = {"addresses": ("fd00::31", "10.0.0.31"), "facts": {"location": "norwayeast", "tags": {"ümlaut": ""}}}
-        fleet.set_vm(rig.service, SYSTEM, "db", changes)
+        fleet.set_vm(rig.service, SYSTEM, "db", msgspec.convert(changes, VmChange))
         rig.guests.heard({"vm:db": datetime(2026, 3, 9, 12, 0, 0, 123456, tzinfo=UTC)})
         rig.schedule(Kind.HOST_UPDATE, "host-a")
         rig.schedule(Kind.EVICTION, "batch")

@@ -328,12 +328,12 @@ async def _start_control(
     from forenotice.control import app, requests
     from forenotice.control.limits import Throttle
     from forenotice.control.server import ControlServer
-    from forenotice.control.tail import Tail
+    from forenotice.control.stream import Tail
     from forenotice.portal import app as portal
 
     tail, at = Tail(service), settings.control
     guests_at = _guests_at(settings, metadata)
-    api = app.create(service, metrics, tail, token_rate=settings.token_rate)
+    api = app.Api(service, metrics, tail, token_rate=settings.token_rate)
     served = portal.beside(api, service, once=once, polled=published.polled, guests_at=guests_at)
     if tls is None:
         served = requests.KnownHosts(served, {*settings.control_name, at.host.lower()})

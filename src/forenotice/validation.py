@@ -52,25 +52,26 @@ def sentence(error: msgspec.ValidationError, kind: typing.Any, place: str) -> st
             return f"{path} in {place} is missing"
         other = REPLACED.get(found[2])
         return f"{path} in {place} is not known" + (f" any more: give {other}" if other else "")
-    return f"{f'{path} in {place}' if path else place} {_verdict(what, kind, path)}"
+    return f"{f'{path} in {place}' if path else place}{_complaint(what, kind, path)}"
 
 
-def _verdict(what: str, kind: typing.Any, path: str) -> str:
+def _complaint(what: str, kind: typing.Any, path: str) -> str:
     if found := _LENGTH.fullmatch(what):
-        return f"must have at {'most' if found[2] == '<=' else 'least'} {found[3]} {LENGTHS.get(found[1], 'items')}"
+        return f" must have at {'most' if found[2] == '<=' else 'least'} {found[3]} {LENGTHS.get(found[1], 'items')}"
     if found := _BOUND.fullmatch(what):
         relation = {"<=": "at most", ">=": "at least", "<": "less than", ">": "more than"}[found[1]]
-        return f"must be {relation} {found[2].removesuffix('.0')}"
+        return f" must be {relation} {found[2].removesuffix('.0')}"
     if found := _TYPE.fullmatch(what):
         wanted = " or ".join(NOUNS.get(each, each) for each in found[1].split(" | "))
-        return f"must be {wanted}, not {NOUNS.get(found[2], found[2])}"
+        return f" must be {wanted}, not {NOUNS.get(found[2], found[2])}"
     if "matching regex" in what:
-        return next((told for key, told in SENTENCES.items() if repr(key) in what), "has another form")
+        return next((f" {told}" for key, told in SENTENCES.items() if repr(key) in what), " has another form")
     if what.startswith("Invalid enum value"):
-        return f"must be one of {', '.join(_choices(kind, path))}"
+        return f" must be one of {', '.join(_choices(kind, path))}"
     if "datetime" in what:
-        return f"must be {NOUNS['datetime']}"
-    return f"is not valid: {what[:1].lower()}{what[1:]}"
+        return f" must be {NOUNS['datetime']}"
+    # What a type of ours says itself.
+    return f": {what}"
 
 
 def _choices(kind: typing.Any, path: str) -> list[str]:

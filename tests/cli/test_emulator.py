@@ -168,7 +168,7 @@ BAD = [
     ),
     (("event", "reboot", "--notice", "soon"), 1, "forenotice: --notice: 'soon' is not a duration"),
     (("advance", "soon"), 1, "forenotice: TIME: 'soon' is not a duration"),
-    (("fault", "latency", "--on", "puts"), 1, "forenotice: --on: "),
+    (("fault", "latency", "--on", "puts"), 1, "forenotice: --on "),
     (("fault", "eror-503"), 1, "did you mean error-503?"),
     (("fault",), 2, "which fault?"),
     (("play", "rebot"), 1, "did you mean 'reboot'?"),

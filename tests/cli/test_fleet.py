@@ -182,12 +182,12 @@ def test_budgets_and_windows(fresh: Run, tmp_path: Path) -> None:
     assert "max_unavailable: none → 50%; min_available: none → 2; windows: none → mon-fri" in applied
     assert fresh("fleet", "apply", str(file)).out == "The fleet is as the file says.\n"
     file.write_text(text.replace('"50%"', '"half"'))
-    assert "groups.web: max_unavailable cannot be 'half'" in fresh("fleet", "apply", str(file)).err
+    assert "policy.max_unavailable in groups.web" in fresh("fleet", "apply", str(file)).err
 
 
 BAD = [
     (("vm", "set", "db", "--address", "nowhere"), "'nowhere' is not an IP address"),
-    (("vm", "add", "a b", "--host", "x"), "'a b' is not a VM name"),
+    (("vm", "add", "a b", "--host", "x"), "must be a name"),
     (("vm", "show", "../hosts"), "'../hosts' is not a name"),
     (("vm", "show", ""), "'' is not a name"),
     (("vm", "show", "none"), "there is no VM 'none'"),

@@ -128,7 +128,7 @@ def api(url: str, token: str) -> Api:
 
 def test_a_server_that_restarts_is_found_again(alone: None, tmp_path: Path) -> None:
     with running(tmp_path) as control:
-        with serving(ControlServer(app.create(control.service, control.metrics), "127.0.0.1", 0)) as port:
+        with serving(ControlServer(app.Api(control.service, control.metrics), "127.0.0.1", 0)) as port:
             poller = Poller(api(f"http://127.0.0.1:{port}", control.token))
             control.post("/v1/hosts", {"name": "h"})
             control.post("/v1/vms", {"name": "v", "host": "h"})
@@ -139,7 +139,7 @@ def test_a_server_that_restarts_is_found_again(alone: None, tmp_path: Path) -> N
         assert poller.poll().lost_since == lost.lost_since
         assert lost.events
         assert f"not reachable since {lost.lost_since:%H:%M:%S} UTC, trying again" in drawn(lost)
-        with serving(ControlServer(app.create(control.service, control.metrics), "127.0.0.1", port)):
+        with serving(ControlServer(app.Api(control.service, control.metrics), "127.0.0.1", port)):
             assert poller.poll().lost_since is None
 
 

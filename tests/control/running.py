@@ -18,7 +18,7 @@ from forenotice.cli.server import Nobody
 from forenotice.control import app
 from forenotice.control.metrics import Metrics
 from forenotice.control.server import ControlServer
-from forenotice.control.tail import HEARTBEAT_SECONDS, Tail
+from forenotice.control.stream import HEARTBEAT_SECONDS, Tail
 from forenotice.core.timing import Timing
 from forenotice.runtime import Runtime
 from forenotice.service import calls, tokens
@@ -113,7 +113,7 @@ def running(
     )
     token = tokens.create(service, calls.SYSTEM, name="admin")["token"]
     tail = Tail(service, heartbeat=heartbeat)
-    made = app.create(service, metrics, tail, token_rate=token_rate)
+    made = app.Api(service, metrics, tail, token_rate=token_rate)
     server = ControlServer(made, "127.0.0.1", 0, on_stop=tail.close)
     with serving(server, controlsocket.listen(directory)) as port:
         yield Control(service, metrics, port, token, counts)

@@ -207,7 +207,7 @@ def test_those_who_ask_at_the_same_time_share_one_look(control: Control) -> None
         return {}
 
     metrics = Metrics(events=live, guests=dict)
-    with serving(ControlServer(app.create(control.service, metrics), "127.0.0.1", 0)) as port, ExitStack() as open_:
+    with serving(ControlServer(app.Api(control.service, metrics), "127.0.0.1", 0)) as port, ExitStack() as open_:
         open_.callback(release.set)
         connections = [
             open_.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20)) for _ in range(60)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from tests.control.running import Control, running
 
-from forenotice.control import tail
+from forenotice.control import stream as streams_module
 from forenotice.core.draft import World
 from forenotice.service import tokens
 from forenotice.service.calls import SYSTEM
@@ -183,7 +183,7 @@ def test_it_ends_at_once_when_the_server_stops(tmp_path: Path) -> None:
     with running(tmp_path) as control:
         stream = Stream(control)
         begin = monotonic()
-    assert monotonic() - begin < tail.HEARTBEAT_SECONDS
+    assert monotonic() - begin < streams_module.HEARTBEAT_SECONDS
     assert stream.lines()[0].startswith(": ")
     assert stream.lines() == []
     stream.close()
@@ -212,15 +212,15 @@ def test_a_stream_ends_when_its_token_expires(control: Control) -> None:
     with streaming(control, token=token) as stream:
         begin = monotonic()
         assert all(block[0].startswith(":") for block in stream.blocks())
-    assert monotonic() - begin < tail.HEARTBEAT_SECONDS
+    assert monotonic() - begin < streams_module.HEARTBEAT_SECONDS
 
 
 def test_there_is_an_end_to_how_many_follow_and_leaving_makes_room(
     control: Control, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tail, "MOST_FOLLOWERS", 10)
+    monkeypatch.setattr(streams_module, "MOST_FOLLOWERS", 10)
     other = tokens.create(control.service, SYSTEM, name="other")["token"]
-    streams = [Stream(control) for _ in range(tail.MOST_OF_ONE)]
+    streams = [Stream(control) for _ in range(streams_module.MOST_OF_ONE)]
     refused = control.ask("GET", "/v1/stream")
     assert (refused.status, "8 streams of this token are open already" in refused.message) == (429, True)
     streams += [Stream(control, token=other) for _ in range(2)]

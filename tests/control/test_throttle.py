@@ -37,7 +37,7 @@ def test_strangers_who_ask_often_wait_and_operators_do_not(control: Control, mon
     monkeypatch.setattr(limits, "UNKNOWN_A_SECOND", 0.001)
     monkeypatch.setattr(limits, "UNKNOWN_AT_ONCE", 4)
     monkeypatch.setattr(limits, "DELAY_SECONDS", 60)
-    api = app.create(control.service, control.metrics)
+    api = app.Api(control.service, control.metrics)
     served = limits.Throttle(portal.beside(api, control.service))
     token = {"Authorization": f"Bearer {control.token}"}
     with ExitStack() as running:
@@ -59,9 +59,9 @@ def test_strangers_who_ask_often_wait_and_operators_do_not(control: Control, mon
         assert ask(port, "/v1/hosts", seconds=0.3, headers=token) == ""
 
 
-def test_few_are_known_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_are_known_at_once(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MOST_KNOWN", 3)
-    found = limits.Throttle(app.described())
+    found = limits.Throttle(app.Api(control.service, control.metrics))
     for shown in (b"1", b"2", b"3", b"1", b"4"):
         found._recognise(shown)
     assert list(found._known) == [b"3", b"1", b"4"]

@@ -17,7 +17,7 @@ from tests.control.running import serving
 
 from forenotice.cli.main import main
 from forenotice.control import connection_limits, tls
-from forenotice.control.responses import Answer
+from forenotice.control.responses import JsonResponse
 from forenotice.control.server import ControlServer
 from forenotice.core import errors
 
@@ -32,7 +32,7 @@ def port(certificate: Certificate) -> Iterator[int]:
     """Where something answers every question with the same short list, over TLS."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        await Answer({"items": [], "next": None})(scope, receive, send)
+        await JsonResponse({"items": [], "next": None})(scope, receive, send)
 
     context = tls.context(certificate.file, certificate.key)
     with serving(ControlServer(answer, "127.0.0.1", 0, tls=context)) as found:

@@ -45,23 +45,23 @@ class Teller:
     def approve(self, *events: str) -> None:
         self.happen(*(("event.approved", {"event": event, "scope": "group:web"}) for event in events))
 
-    def subscribe(self, receiver: Receiver, name: str = "pager", **more: Any) -> dict[str, Any]:
+    def subscribe(self, receiver: Receiver, name: str = "pager", **more: Any) -> Any:
         made = subscriptions.create(self.service, SYSTEM, name=name, url=receiver.url, **more)
         receiver.secret = made["secret"]
         return made
 
-    def shown(self, name: str = "pager") -> dict[str, Any]:
+    def shown(self, name: str = "pager") -> Any:
         return subscriptions.show(self.service, name, EVERYTHING)
 
-    def pending(self, name: str = "pager") -> list[dict[str, Any]]:
-        items: list[dict[str, Any]] = subscriptions.deliveries(self.service, name)["items"]
+    def pending(self, name: str = "pager") -> list[Any]:
+        items: list[Any] = subscriptions.deliveries(self.service, name)["items"]
         return items
 
-    def until(self, **wanted: object) -> dict[str, Any]:
+    def until(self, **wanted: object) -> Any:
         """The subscription, once it is so."""
         follower = self.service.follow_growth()
         deadline = monotonic() + DEADLINE
-        while not wanted.items() <= (found := self.shown()).items():
+        while any((found := self.shown())[name] != value for name, value in wanted.items()):
             assert monotonic() < deadline, found
             follower.wait(0.005)
         return found

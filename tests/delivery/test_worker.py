@@ -29,6 +29,7 @@ from forenotice.store.database import Store
 from forenotice.store.opener import open_store
 from forenotice.store.subscriptions import Delivery, Subscription
 from forenotice.store.transaction import Reader
+from forenotice.views.subscriptions import SubscriptionChange
 
 Answer = tuple[int, dict[str, str]]
 
@@ -350,14 +351,14 @@ def test_what_is_no_longer_in_the_journal_holds_nothing_back(teller: Teller, tmp
     with receiving() as receiver:
         teller.subscribe(receiver, types=["event.*"])
         with receiving(lambda _: (500, {})) as dead, teller.delivering():
-            subscriptions.change(teller.service, SYSTEM, "pager", {"url": dead.url})
+            subscriptions.change(teller.service, SYSTEM, "pager", SubscriptionChange(url=dead.url))
             teller.approve("A", "A")
             teller.until(pending=2)
         first, second = teller.positions(event="A")
         with sqlite3.connect(tmp_path / "forenotice.db") as database:
             database.execute("DELETE FROM journal WHERE position = ?", (first,))
         database.close()
-        subscriptions.change(teller.service, SYSTEM, "pager", {"url": receiver.url})
+        subscriptions.change(teller.service, SYSTEM, "pager", SubscriptionChange(url=receiver.url))
         subscriptions.resume(teller.service, SYSTEM, "pager")
         with teller.delivering():
             receiver.until(lambda receiver: receiver.taken)

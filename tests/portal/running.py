@@ -20,7 +20,7 @@ from forenotice.clock import CheckedClock, SystemClock
 from forenotice.control import app as api
 from forenotice.control.metrics import Metrics
 from forenotice.control.server import ControlServer
-from forenotice.control.tail import HEARTBEAT_SECONDS, Tail
+from forenotice.control.stream import HEARTBEAT_SECONDS, Tail
 from forenotice.core.timing import Timing
 from forenotice.portal import app
 from forenotice.portal.pages.sign_in import SignInLink
@@ -166,7 +166,7 @@ def running(
     if fleet:
         demo.make_fleet(service)
     tail, once = Tail(service, heartbeat=heartbeat), SignInLink(token)
-    behind = api.create(service, metrics, tail, token_rate=token_rate)
+    behind = api.Api(service, metrics, tail, token_rate=token_rate)
     served = app.beside(behind, service, once=once, polled=polled, guests_at=guests_at)
     with serving(ControlServer(served, "127.0.0.1", 0, on_stop=tail.close, tls=tls)) as port:
         yield Portal(service, port, token, once)

@@ -20,6 +20,7 @@ from forenotice.portal.pages import act
 from forenotice.portal.preview import MOST_EVENTS, MOST_OPERATIONS
 from forenotice.service import fleet, queries
 from forenotice.service.calls import SYSTEM
+from forenotice.views.fleet import HostChange, NewHost, PolicyChange
 
 EXACTLY = re.compile(r'(?s)<pre tabindex="0" aria-label="The event as JSON">(.*?)</pre>')
 OFFERED = re.compile(r'type="radio" id="kind-[a-z-]+" name="kind" value="([a-z-]+)"')
@@ -118,7 +119,7 @@ def test_each_kind_says_what_comes_of_it_and_can_be_confirmed(portal: Portal, ki
 
 def test_nothing_is_promised_of_what_ends_at_no_known_time(portal: Portal) -> None:
     for host in queries.hosts(portal.service)["items"]:
-        fleet.set_host(portal.service, SYSTEM, host["name"], cordoned=True)
+        fleet.set_host(portal.service, SYSTEM, host["name"], HostChange(cordoned=True))
     said = outcome(portal.visitor().get(asking(kind="degraded-hardware", name="host-b")))
     assert "No host can take db, pool_2, pool_3 and web-1: add or uncordon one" in said
     assert "Nobody knows until when it must wait" in said
@@ -142,8 +143,8 @@ def test_a_deletion_that_nobody_is_told_of(portal: Portal) -> None:
 
 
 def test_who_does_not_listen_is_not_waited_for(portal: Portal) -> None:
-    fleet.set_policy(portal.service, SYSTEM, "vm:db", {"listening": Listening.NEVER})
-    fleet.set_policy(portal.service, SYSTEM, "group:web", {"auto_approve_restart": True})
+    fleet.set_policy(portal.service, SYSTEM, "vm:db", PolicyChange(listening=Listening.NEVER))
+    fleet.set_policy(portal.service, SYSTEM, "group:web", PolicyChange(auto_approve_restart=True))
     visitor = portal.visitor()
     said = outcome(visitor.get(asking(kind="host-update", name="host-b")))
     assert "Earlier, as soon as pool (pool_2 and pool_3) and web-1 approve." in said
@@ -154,7 +155,7 @@ def test_who_does_not_listen_is_not_waited_for(portal: Portal) -> None:
     said = outcome(visitor.get(asking(kind="degraded-hardware", name="host-b")))
     assert "Earlier, as soon as pool (pool_2 and pool_3) and web-1 approve." in said
     for scope in ("group:pool", "group:web"):
-        fleet.set_policy(portal.service, SYSTEM, scope, {"listening": Listening.NEVER})
+        fleet.set_policy(portal.service, SYSTEM, scope, PolicyChange(listening=Listening.NEVER))
     said = outcome(visitor.get(asking(kind="degraded-hardware", name="host-b")))
     assert "No guest is listening, so it keeps its full notice" in said
     assert "7 d from now. Earlier, as soon as somebody approves it." in said
@@ -162,7 +163,7 @@ def test_who_does_not_listen_is_not_waited_for(portal: Portal) -> None:
 
 def test_what_is_in_the_way(portal: Portal) -> None:
     visitor = portal.visitor()
-    fleet.set_policy(portal.service, SYSTEM, "group:web", {"auto_approve_restart": True})
+    fleet.set_policy(portal.service, SYSTEM, "group:web", PolicyChange(auto_approve_restart=True))
     confirm(visitor, kind="restart", name="web-0")
     page = visitor.get(asking(kind="host-update", name="host-a"))
     assert "Nobody knows until when it must wait: something is in the way that ends at no known time." in page.text
@@ -182,8 +183,8 @@ def test_what_is_in_the_way(portal: Portal) -> None:
         ({"kind": "deletion", "name": "pool_0", "notice": "9"}, "the notice of a deletion cannot be chosen"),
         ({"kind": "restart", "name": "web-0, web-0"}, "web-0 is named twice: name each once"),
         ({"kind": "restart", "name": "web-0, nonesuch"}, "there is no VM 'nonesuch'"),
-        ({"kind": "restart", "name": "<b>"}, "'<b>' is not a VM or host name"),
-        ({"kind": "explosion", "name": "web-0"}, "kind in the form: input should be 'restart'"),
+        ({"kind": "restart", "name": "<b>"}, "is not a VM or host name"),
+        ({"kind": "explosion", "name": "web-0"}, "kind in the form must be one of restart"),
     ],
 )
 def test_what_is_refused_is_said_and_cannot_be_confirmed(unchanged: Portal, fields: dict[str, str], said: str) -> None:
@@ -242,7 +243,7 @@ def test_the_fleet_may_change_before_it_is_confirmed(portal: Portal) -> None:
     """What was previewed is not what counts, and the page after tells the truth."""
     visitor = portal.visitor()
     assert "It waits for approval" in visitor.get(asking(kind="restart", name="db")).text
-    fleet.set_policy(portal.service, SYSTEM, "vm:db", {"listening": Listening.NEVER})
+    fleet.set_policy(portal.service, SYSTEM, "vm:db", PolicyChange(listening=Listening.NEVER))
     visitor.post("/act", {"kind": "restart", "name": "db"}, on="/act")
     assert "Restart db: it has started. Nobody is waited for." in visitor.get("/").text
 
@@ -290,7 +291,7 @@ def test_a_fast_service_says_how_fast(tmp_path: Path) -> None:
 
 
 def test_much_at_once_is_told_in_short(portal: Portal) -> None:
-    fleet.add_host(portal.service, SYSTEM, name="host-z")
+    fleet.add_host(portal.service, SYSTEM, NewHost(name="host-z"))
     names = [f"lone-{number:02}" for number in range(MOST_EVENTS + 3)]
     for name in names:
         fleet.add_vm(portal.service, SYSTEM, VmSpec(name=name, host="host-z"))

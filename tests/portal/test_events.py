@@ -4,6 +4,7 @@ import json
 import re
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -19,14 +20,14 @@ from forenotice.portal import renderer
 from forenotice.portal.milestones import Moments
 from forenotice.portal.pages import events
 from forenotice.service import calls, maintenance, overview, queries
-from forenotice.service.calls import Call, View
+from forenotice.service.calls import Call
 from forenotice.service.guests import Guests
 from forenotice.service.tick import Report, tick
 
 TENANT = Call(actor="tenant:shop", token_id="shop", access=access(Role.TENANT, "group:web"))
 
 
-def scheduled(portal: Portal, kind: Kind = Kind.RESTART, name: str = "web-0", call: Call = calls.SYSTEM) -> View:
+def scheduled(portal: Portal, kind: Kind = Kind.RESTART, name: str = "web-0", call: Call = calls.SYSTEM) -> Any:
     [operation] = maintenance.schedule(portal.service, call, kind=kind, names=[name], reason="a test")["operations"]
     return dict(operation)
 

@@ -6,14 +6,16 @@ import pytest
 from tests.portal.running import Portal, running
 from tests.service.rig import OPERATOR
 
+from forenotice.core.fleet import Listening
 from forenotice.core.operations import Kind
 from forenotice.service import fleet, fleet_map, maintenance
+from forenotice.views.fleet import HostChange, NewHost, PolicyChange
 
 
 def test_hosts_by_update_domain_with_the_states_of_their_vms(portal: Portal) -> None:
     maintenance.schedule(portal.service, OPERATOR, kind=Kind.RESTART, names=["web-0"])
-    fleet.set_vm_policy(portal.service, OPERATOR, "db", {"listening": "never"})
-    fleet.set_host(portal.service, OPERATOR, "host-d", cordoned=True)
+    fleet.set_vm_policy(portal.service, OPERATOR, "db", PolicyChange(listening=Listening.NEVER))
+    fleet.set_host(portal.service, OPERATOR, "host-d", HostChange(cordoned=True))
     page = portal.visitor().get("/fleet")
     assert "host-a ✓ pool_0 , fine ✓ pool_1 , fine ◷ web-0 , scheduled" in page.text
     assert "⊘ db , not listening" in page.text
@@ -44,7 +46,7 @@ def test_whoever_has_some_scopes_sees_those_alone(unchanged: Portal, role: str) 
 
 def test_pages_of_hosts_follow_each_other(portal: Portal) -> None:
     for number in range(fleet_map.ROWS):
-        fleet.add_host(portal.service, OPERATOR, name=f"rack-{number:02}")
+        fleet.add_host(portal.service, OPERATOR, NewHost(name=f"rack-{number:02}"))
     visitor = portal.visitor()
     first = visitor.get("/fleet")
     [onward] = re.findall(r'href="(/fleet\?by=host&amp;after=[^"]+)"', first.html)

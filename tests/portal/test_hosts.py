@@ -10,6 +10,7 @@ from tests.service.rig import OPERATOR
 from forenotice.core.operations import Kind
 from forenotice.service import fleet, history, maintenance, overview, queries
 from forenotice.service.tick import tick
+from forenotice.views.fleet import FactsChange, HostChange, PolicyChange, VmChange
 
 ACTIONS = {"host-update", "host-reboot", "live-migration", "degraded-hardware", "hardware-failure"}
 
@@ -27,7 +28,7 @@ def test_its_vms_and_what_can_be_done(unchanged: Portal) -> None:
 
 def test_its_labels_lead_to_the_others_that_have_them(portal: Portal) -> None:
     for name in ("host-a", "host-d"):
-        fleet.set_host(portal.service, OPERATOR, name, labels={"rack": "r1"})
+        fleet.set_host(portal.service, OPERATOR, name, HostChange(labels={"rack": "r1"}))
     visitor = portal.visitor()
     page = visitor.get("/hosts/host-a")
     assert "Labels: rack=r1" in page.text
@@ -43,7 +44,7 @@ def test_its_labels_lead_to_the_others_that_have_them(portal: Portal) -> None:
 
 def test_hosts_of_a_label_are_acted_on(portal: Portal) -> None:
     for name in ("host-a", "host-b", "host-d"):
-        fleet.set_host(portal.service, OPERATOR, name, labels={"rack": "r1"})
+        fleet.set_host(portal.service, OPERATOR, name, HostChange(labels={"rack": "r1"}))
     visitor = portal.visitor()
     path = "/act?kind=host-update&name=label%3Arack%3Dr1%2C!host-b"
     page = visitor.get(path)
@@ -55,10 +56,10 @@ def test_hosts_of_a_label_are_acted_on(portal: Portal) -> None:
 
 def test_its_capacity_and_what_is_used_of_it(portal: Portal) -> None:
     assert "capacity" not in portal.visitor().get("/hosts/host-a").text
-    fleet.set_host(portal.service, OPERATOR, "host-a", capacity=10.5)
-    fleet.set_vm(portal.service, OPERATOR, "web-0", {"size": 4, "facts": {"size": "m2"}})
+    fleet.set_host(portal.service, OPERATOR, "host-a", HostChange(capacity=10.5))
+    fleet.set_vm(portal.service, OPERATOR, "web-0", VmChange(size=4, facts=FactsChange(size="m2")))
     assert "Of its capacity of 10.5, 6 is used." in portal.visitor().get("/hosts/host-a").text
-    fleet.set_host(portal.service, OPERATOR, "host-a", capacity=1)
+    fleet.set_host(portal.service, OPERATOR, "host-a", HostChange(capacity=1))
     page = portal.visitor().get("/hosts/host-a")
     assert "Of its capacity of 1, 6 is used: it takes nobody until there is room." in page.text
     assert "Host host-a was changed: capacity." in page.text
@@ -125,7 +126,7 @@ def test_what_a_window_puts_off_is_shown_before_guests_are_told(portal: Portal) 
     visitor = portal.visitor()
     opens = (portal.service.clock.now() + timedelta(hours=6)).hour
     window = f"daily {opens:02}:00-{(opens + 1) % 24:02}:00 UTC"
-    fleet.set_policy(portal.service, OPERATOR, "vm:db", {"windows": [window]})
+    fleet.set_policy(portal.service, OPERATOR, "vm:db", PolicyChange(windows=[window]))
     preview = visitor.get("/act?kind=host-update&name=host-b").text
     assert "It is planned; guests are told at 20" in preview
     assert f"because the window of db ({window}) opens at 20" in preview
@@ -150,7 +151,7 @@ def test_what_a_window_puts_off_is_shown_before_guests_are_told(portal: Portal) 
     asked_again = visitor.get("/act?kind=host-update&name=host-b").text
     assert "It is planned already" in asked_again
     later = f"daily {(opens + 1) % 24:02}:00-{(opens + 2) % 24:02}:00 UTC"
-    fleet.set_policy(portal.service, OPERATOR, "group:web", {"windows": [later]})
+    fleet.set_policy(portal.service, OPERATOR, "group:web", PolicyChange(windows=[later]))
     tick(portal.service)
     assert "Guests are told not known yet" in visitor.get(made.location).text
     assert "It is not known yet when guests will be told · host host-b" in visitor.get("/").text

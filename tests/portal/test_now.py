@@ -9,6 +9,7 @@ from tests.portal.running import Portal, running
 from forenotice.core.operations import Kind
 from forenotice.service import calls, fleet, maintenance
 from forenotice.service.calls import Call
+from forenotice.views.fleet import PolicyChange
 
 
 def restart(portal: Portal, *names: str, call: Call = calls.SYSTEM) -> list[str]:
@@ -59,7 +60,7 @@ def test_of_many_reasons_the_one_to_act_on_is_told(portal: Portal) -> None:
         "operations"
     ]
     [pool] = [each["id"] for each in operation["events"] if each["scope"] == "group:pool"]
-    fleet.set_policy(portal.service, calls.SYSTEM, "group:pool", {"max_unavailable": "1"})
+    fleet.set_policy(portal.service, calls.SYSTEM, "group:pool", PolicyChange(max_unavailable="1"))
     visitor = portal.visitor()
     card = visitor.get("/").html.partition(f'id="event-{pool}"')[2].partition("</li>")[0]
     why = re.search(r'<p class="why">(.*?)</p>', card)

@@ -20,6 +20,7 @@ from forenotice.core.rollouts import GateResult
 from forenotice.portal.pages import rollouts as watching
 from forenotice.service import fleet, fleetfile, maintenance, queries, rollout_progress, rollouts, tick
 from forenotice.service.calls import SYSTEM, Call
+from forenotice.views.fleet import PolicyChange
 
 NEW = {"kind": "update", "hosts": "host-*"}
 OPERATOR = Call(actor="operator:admin")
@@ -90,8 +91,8 @@ def test_without_fields_there_is_a_form_and_no_plan(admin: Visitor) -> None:
     [
         ({"hosts": ""}, 400, "say which hosts"),
         ({"hosts": "rack*"}, 404, "no host is selected by 'rack*' What, and where"),
-        ({"batch": "many"}, 400, "batch in the form: input should be a valid integer"),
-        ({"batch": "0"}, 400, "batch in the form: input should be greater than or equal to 1"),
+        ({"batch": "many"}, 400, "batch in the form must be an integer"),
+        ({"batch": "0"}, 400, "batch in the form must be at least 1"),
         ({"notice_minutes": "1"}, 400, "the notice must be at least 15 minutes"),
         ({"windows": "at night"}, 400, "'at night' is not a window"),
         ({"gate": "shop"}, 400, "there is no gate 'shop'"),
@@ -124,7 +125,7 @@ def test_hosts_without_vms_come_to_nothing(admin: Visitor) -> None:
 
 
 def test_a_budget_that_cannot_be_met_is_told(portal: Portal) -> None:
-    fleet.set_group(portal.service, OPERATOR, "pool", {"min_available": 5})
+    fleet.set_group(portal.service, OPERATOR, "pool", PolicyChange(min_available=5))
     refused = portal.visitor().get(plan_url(), status=409)
     assert "the budget of group pool can never be met" in refused.text
 
@@ -142,7 +143,7 @@ def test_a_budget_is_told_in_words(portal: Portal) -> None:
         "2": "at most 2 of its VMs out at once",
         "50%": "at most 50% of its VMs out at once: 2 out at once",
     }.items():
-        fleet.set_group(portal.service, OPERATOR, "pool", {"max_unavailable": budget})
+        fleet.set_group(portal.service, OPERATOR, "pool", PolicyChange(max_unavailable=budget))
         assert said in visitor.get(plan_url()).text
     assert "max_unavailable" not in visitor.get(plan_url()).text.partition("The plan")[2]
 

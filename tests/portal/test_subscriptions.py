@@ -24,7 +24,7 @@ SECRET = re.compile(r"fns_[\w-]{43}")
 BUTTONS = ("Add the subscription", "Send a test message", "Replay", "Save the changes", "Remove", "Resume", "Try again")
 
 
-def add(portal: Portal, name: str = "pager", **more: Any) -> dict[str, Any]:
+def add(portal: Portal, name: str = "pager", **more: Any) -> Any:
     return subscriptions.create(portal.service, SYSTEM, name=name, url=URL, **more)
 
 

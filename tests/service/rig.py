@@ -109,10 +109,8 @@ class Rig:
         demo.make_fleet(self.service)
         return self
 
-    def schedule(self, kind: Kind, *names: str, call: Call = OPERATOR, **more: Any) -> list[dict[str, Any]]:
-        made: list[dict[str, Any]] = maintenance.schedule(self.service, call, kind=kind, names=names, **more)[
-            "operations"
-        ]
+    def schedule(self, kind: Kind, *names: str, call: Call = OPERATOR, **more: Any) -> list[Any]:
+        made: list[Any] = maintenance.schedule(self.service, call, kind=kind, names=names, **more)["operations"]
         return made
 
     def tick(self) -> None:
@@ -141,7 +139,7 @@ class Rig:
     def approve(self, vm: str, scope: str, *event_ids: str) -> Exception | None:
         return self.guests.approve([Approval(vm=vm, scope=scope, event_ids=event_ids)])[0]
 
-    def event(self, event_id: str) -> dict[str, Any]:
+    def event(self, event_id: str) -> Any:
         return queries.event(self.service, event_id)
 
     def actions(self, **filters: Any) -> list[str]:

@@ -91,7 +91,7 @@ class Rolling(Rig):
         return next((facts for facts in found if facts["kind"] == kind), {"kind": [each["kind"] for each in found]})
 
     @property
-    def journal(self) -> list[dict[str, Any]]:
+    def journal(self) -> list[Any]:
         return [entry for some in history.everything(self.service) for entry in some]
 
     @property

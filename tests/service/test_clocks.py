@@ -11,6 +11,7 @@ from tests.test_clock import Machine
 
 from forenotice.clock import SystemClock
 from forenotice.core import errors
+from forenotice.core.fleet import Listening
 from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind
 from forenotice.service import clocks, fleet, history, maintenance, queries, sessions, tick, tokens, upkeep
@@ -18,6 +19,7 @@ from forenotice.service.calls import Call
 from forenotice.service.context import Telemetry
 from forenotice.store.database import Store
 from forenotice.store.opener import open_store
+from forenotice.views.fleet import PolicyChange
 
 ADMIN = Call(actor="offline", reason="the battery was empty")
 
@@ -122,7 +124,7 @@ def test_a_refused_command_does_not_swallow_a_jump(rig: Rig, machine: Machine) -
 
 
 def test_a_jump_is_nobody_s_silence(rig: Rig, machine: Machine) -> None:
-    fleet.set_vm_policy(rig.service, OPERATOR, "db", {"listening": "auto"})
+    fleet.set_vm_policy(rig.service, OPERATOR, "db", PolicyChange(listening=Listening.AUTO))
     rig.guests.heard({"vm:db": rig.clock.now()})
     machine.set(hours=25)
     event = restart(rig)
@@ -154,7 +156,7 @@ def test_ahead_and_back_again_time_goes_on(rig: Rig, machine: Machine) -> None:
 
 
 def test_a_clock_that_was_set_right_is_accepted(sqlite_store: Store, rig: Rig, machine: Machine) -> None:
-    fleet.set_vm_policy(rig.service, OPERATOR, "db", {"listening": "auto"})
+    fleet.set_vm_policy(rig.service, OPERATOR, "db", PolicyChange(listening=Listening.AUTO))
     before = restart(rig, "web-0")
     live(rig, machine, minutes=5)
     machine.set(days=1)

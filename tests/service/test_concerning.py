@@ -1,23 +1,28 @@
 """What is live about one VM, host or group: of many, the most urgent."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from tests.service.rig import OPERATOR, Rig
 
 from forenotice.core import roles
-from forenotice.core.fleet import ScopeKind
+from forenotice.core.fleet import Listening, ScopeKind
 from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind
 from forenotice.service import fleet, maintenance, overview
-from forenotice.service.calls import View
+from forenotice.views.fleet import NewGroup, PolicyChange
 
 
 @pytest.fixture
 def crowded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Rig:
     """Announced last and started first: what has the longest notice comes first in the lists."""
     monkeypatch.setattr(overview, "MOST", 2)
-    fleet.add_group(rig.service, OPERATOR, name="new", kind=ScopeKind.AVAILABILITY_SET, policy={"listening": "always"})
+    fleet.add_group(
+        rig.service,
+        OPERATOR,
+        NewGroup(name="new", kind=ScopeKind.AVAILABILITY_SET, policy=PolicyChange(listening=Listening.ALWAYS)),
+    )
     for number in range(4):
         spec = VmSpec(name=f"new-{number}", host="host-d", group="new")
         fleet.add_vm(rig.service, OPERATOR, spec)
@@ -26,7 +31,7 @@ def crowded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Rig:
     return rig
 
 
-def shown(found: View) -> list[str]:
+def shown(found: Any) -> list[str]:
     return [name for item in found["items"] for name in item["resources"]]
 
 

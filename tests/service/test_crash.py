@@ -13,11 +13,12 @@ from tests.service.rig import OPERATOR, START, ManualClock, Rig
 from forenotice import runtime
 from forenotice.core import errors
 from forenotice.core.operations import Kind
-from forenotice.service import calls, clocks, fleet, maintenance, queries, tick, upkeep, views
+from forenotice.service import calls, clocks, fleet, maintenance, queries, tick, upkeep
 from forenotice.service.follower import Follower
 from forenotice.store.database import Store
 from forenotice.store.opener import open_store
 from forenotice.store.transaction import Transaction
+from forenotice.views.fleet import NewHost
 
 pytestmark = pytest.mark.both_databases
 
@@ -128,7 +129,7 @@ def test_what_gives_no_notice_may_be_slow(store: Store) -> None:
     clock = SlowClock()
     rig = Rig(store, clock=clock).settle_demo()
     clock.step = 60
-    fleet.add_host(rig.service, OPERATOR, name="host-e")
+    fleet.add_host(rig.service, OPERATOR, NewHost(name="host-e"))
     assert rig.actions().count("host.added") == 5
 
 
@@ -170,7 +171,7 @@ def test_a_commit_that_takes_too_long_takes_no_notice_away(store: Store) -> None
     (operation,) = rig.schedule(Kind.RESTART, "web-0")
     (shown,) = rig.published.latest["group:web"].events
     assert shown.not_before - rig.clock.now() >= timedelta(minutes=15)
-    assert queries.operation(rig.service, operation["id"])["not_before"] == views.moment(shown.not_before)
+    assert queries.operation(rig.service, operation["id"]).not_before == shown.not_before
     assert rig.published.incarnations["group:web"] == [2, 3]
 
 
@@ -196,12 +197,12 @@ def test_what_a_slow_commit_announced_is_shown_also_when_it_cannot_be_put_off_at
     (operation,) = rig.schedule(Kind.RESTART, "web-0")
     assert rig.published.incarnations["group:web"] == [2]
     with pytest.raises(errors.UnavailableError):
-        fleet.add_host(rig.service, OPERATOR, name="host-e")
+        fleet.add_host(rig.service, OPERATOR, NewHost(name="host-e"))
     for name in ("host-e", "host-f"):
-        fleet.add_host(rig.service, OPERATOR, name=name)
+        fleet.add_host(rig.service, OPERATOR, NewHost(name=name))
     (shown,) = rig.published.latest["group:web"].events
     assert shown.not_before - rig.clock.now() >= timedelta(minutes=15)
-    assert queries.operation(rig.service, operation["id"])["not_before"] == views.moment(shown.not_before)
+    assert queries.operation(rig.service, operation["id"]).not_before == shown.not_before
     assert rig.published.incarnations["group:web"] == [2, 3]
 
 

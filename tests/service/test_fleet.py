@@ -1,9 +1,9 @@
 """Hosts, groups and VMs: one at a time, and as a file."""
 
-import json
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from tests.service.rig import OPERATOR, START, Rig
 
@@ -12,6 +12,9 @@ from forenotice.core.fleet import Facts, ScopeKind
 from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind
 from forenotice.service import fleet, fleetfile, history, maintenance, queries
+from forenotice.views import base
+from forenotice.views import fleet as fleet_views
+from forenotice.views.fleet import FactsChange, HostChange, NewGroup, NewHost, PolicyChange, VmChange
 
 FLEET = b"""
 [hosts.rack1]
@@ -35,10 +38,15 @@ policy = { listening = "never" }
 
 
 def apply(
-    rig: Rig, data: bytes | dict[str, Any], *, prune: bool = False, move: bool = False, dry_run: bool = False
+    rig: Rig,
+    data: bytes | fleet_views.Fleet | dict[str, Any],
+    *,
+    prune: bool = False,
+    move: bool = False,
+    dry_run: bool = False,
 ) -> list[tuple[str, ...]]:
     document = (
-        fleetfile.parse(data, "toml") if isinstance(data, bytes) else fleetfile.parse(json.dumps(data).encode(), "json")
+        fleetfile.parse(data, "toml") if isinstance(data, bytes) else fleetfile.parse(msgspec.json.encode(data), "json")
     )
     answer = fleet.apply(rig.service, OPERATOR, document, prune=prune, move=move, dry_run=dry_run)
     assert answer["applied"] is not dry_run
@@ -47,10 +55,12 @@ def apply(
 
 
 def test_one_at_a_time(rig: Rig) -> None:
-    empty = {"name": "rack1", "cordoned": False, "labels": {}, "capacity": None, "address": None, "used": 0, "vms": 0}
-    assert fleet.add_host(rig.service, OPERATOR, name="rack1") == empty
+    empty = fleet_views.Host(name="rack1", cordoned=False, labels={}, capacity=None, address=None, used=0, vms=0)
+    assert fleet.add_host(rig.service, OPERATOR, NewHost(name="rack1")) == empty
     group = fleet.add_group(
-        rig.service, OPERATOR, name="api", kind=ScopeKind.AVAILABILITY_SET, policy={"max_user_operations": 2}
+        rig.service,
+        OPERATOR,
+        NewGroup(name="api", kind=ScopeKind.AVAILABILITY_SET, policy=PolicyChange(max_user_operations=2)),
     )
     assert (group["policy"]["max_user_operations"], group["listening"]) == (2, False)
     spec = VmSpec(name="api-0", host="rack1", group="api", addresses=("10.0.0.1",), facts=Facts(size="m2"))
@@ -62,7 +72,7 @@ def test_one_at_a_time(rig: Rig) -> None:
         rig.service,
         OPERATOR,
         "api-0",
-        {"group": None, "facts": {"zone": "1"}, "addresses": ["10.0.0.2"], "host": "host-d"},
+        VmChange(group=None, facts=FactsChange(zone="1"), addresses=["10.0.0.2"], host="host-d"),
     )
     assert (changed["group"], changed["host"], changed["addresses"]) == (None, "host-d", ["10.0.0.2"])
     assert (changed["facts"]["size"], changed["facts"]["zone"]) == ("m2", "1")
@@ -82,10 +92,10 @@ def test_a_scope_keeps_its_incarnation_while_its_vm_is_elsewhere(rig: Rig) -> No
     rig.schedule(Kind.RESTART, "db")
     before = queries.vm(rig.service, "db")["incarnation"]
     rig.run(16 * 60, step=30)
-    fleet.add_group(rig.service, OPERATOR, name="api", kind=ScopeKind.CLOUD_SERVICE, policy={})
-    fleet.set_vm(rig.service, OPERATOR, "db", {"group": "api"})
+    fleet.add_group(rig.service, OPERATOR, NewGroup(name="api", kind=ScopeKind.CLOUD_SERVICE, policy=PolicyChange()))
+    fleet.set_vm(rig.service, OPERATOR, "db", VmChange(group="api"))
     assert queries.vm(rig.service, "db")["incarnation"] == 1
-    fleet.set_vm(rig.service, OPERATOR, "db", {"group": None})
+    fleet.set_vm(rig.service, OPERATOR, "db", VmChange(group=None))
     assert queries.vm(rig.service, "db")["incarnation"] > before
 
 
@@ -115,12 +125,12 @@ def test_loopback_addresses_are_for_fleets_to_try_things_on(rig: Rig) -> None:
     with pytest.raises(errors.RefusedError, match="--allow-loopback-addresses"):
         fleet.add_vm(rig.service, OPERATOR, VmSpec(name="new", host="host-a", addresses=("127.9.0.1",)))
     with pytest.raises(errors.RefusedError, match="--allow-loopback-addresses"):
-        fleet.set_vm(rig.service, OPERATOR, "db", {"addresses": ["127.9.0.1"]})
+        fleet.set_vm(rig.service, OPERATOR, "db", VmChange(addresses=["127.9.0.1"]))
     document = fleetfile.parse(b'[vms.new]\nhost = "host-a"\naddresses = ["127.9.0.1"]\n', "toml")
     with pytest.raises(errors.RefusedError, match="--allow-loopback-addresses"):
         fleet.apply(rig.service, OPERATOR, document, prune=False, dry_run=True)
     # What it has already, it keeps.
-    fleet.set_vm(rig.service, OPERATOR, "db", {"facts": {"size": "large"}})
+    fleet.set_vm(rig.service, OPERATOR, "db", VmChange(facts=FactsChange(size="large")))
     assert queries.vm(rig.service, "db")["addresses"] == ["127.1.0.30"]
 
 
@@ -128,11 +138,11 @@ def test_what_a_live_event_names_stays_put(rig: Rig) -> None:
     rig.schedule(Kind.RESTART, "web-0")
     for changes in ({"host": "host-d"}, {"group": None}, {"update_domain": 3}):
         with pytest.raises(errors.ConflictError):
-            fleet.set_vm(rig.service, OPERATOR, "web-0", changes)
+            fleet.set_vm(rig.service, OPERATOR, "web-0", base.convert(changes, VmChange, "the body"))
     for remove, name in ((fleet.remove_vm, "web-0"), (fleet.remove_group, "web"), (fleet.remove_host, "host-a")):
         with pytest.raises(errors.ConflictError):
             remove(rig.service, OPERATOR, name)
-    fleet.set_vm(rig.service, OPERATOR, "web-0", {"facts": {"zone": "2"}})
+    fleet.set_vm(rig.service, OPERATOR, "web-0", VmChange(facts=FactsChange(zone="2")))
 
 
 def test_a_host_that_vms_are_moving_to_cannot_go(rig: Rig) -> None:
@@ -148,13 +158,13 @@ def test_a_host_that_vms_are_moving_to_cannot_go(rig: Rig) -> None:
 )  # fmt: skip
 def test_a_policy_that_is_none_is_refused(rig: Rig, changes: dict[str, object]) -> None:
     with pytest.raises(errors.RefusedError):
-        fleet.set_policy(rig.service, OPERATOR, "group:web", changes)
+        fleet.set_policy(rig.service, OPERATOR, "group:web", base.convert(changes, PolicyChange, "the body"))
 
 
 @pytest.mark.parametrize("changes", [{"facts": {"colour": "red"}}, {"colour": "red"}])
 def test_a_vm_has_only_the_fields_it_has(rig: Rig, changes: dict[str, Any]) -> None:
     with pytest.raises(errors.RefusedError, match="colour"):
-        fleet.set_vm(rig.service, OPERATOR, "db", changes)
+        fleet.set_vm(rig.service, OPERATOR, "db", base.convert(changes, VmChange, "the body"))
 
 
 def test_a_file_is_applied_in_one_step(rig: Rig) -> None:
@@ -177,10 +187,8 @@ def test_a_file_is_applied_in_one_step(rig: Rig) -> None:
 def test_a_file_with_a_key_that_was_split_names_both_new_ones() -> None:
     with pytest.raises(errors.RefusedError) as refused:
         fleetfile.parse(b"[groups.api]\nkind = 'cloud-service'\npolicy = { auto_approve = true }", "toml")
-    assert refused.value.message == (
-        "the fleet file does not fit: groups.api.policy: auto_approve is not known any more: "
-        "give auto_approve_restart and auto_approve_redeploy"
-    )
+    assert "groups.api" in refused.value.message
+    assert refused.value.message.endswith("give auto_approve_restart and auto_approve_redeploy")
 
 
 def test_pruning_removes_what_the_file_does_not_name(rig: Rig) -> None:
@@ -191,7 +199,7 @@ def test_pruning_removes_what_the_file_does_not_name(rig: Rig) -> None:
 
 
 def test_what_was_exported_can_be_applied(rig: Rig) -> None:
-    exported = fleetfile.export(rig.service)
+    exported = msgspec.to_builtins(fleetfile.export(rig.service))
     assert apply(rig, exported, prune=True) == []
     hosts = exported["vms"]["web-0"]["host"], exported["vms"]["web-1"]["host"]
     exported["vms"]["web-0"]["host"], exported["vms"]["web-1"]["host"] = reversed(hosts)
@@ -223,13 +231,13 @@ def test_vms_stay_where_the_service_moved_them(rig: Rig) -> None:
     assert apply(rig, exported) == kept
     assert queries.vm(rig.service, "web-0")["host"] == "host-d"
     assert apply(rig, exported, dry_run=True) == kept
-    differences = fleet.diff(rig.service, fleetfile.parse(json.dumps(exported).encode(), "json"))["differences"]
-    assert differences[0] == {
-        "action": "change",
-        "noun": "vm",
-        "name": "pool_0",
-        "fields": {"host": {"from": "host-d", "to": "host-a"}},
-    }
+    differences = fleet.diff(rig.service, fleetfile.parse(msgspec.json.encode(exported), "json")).differences
+    assert differences[0] == fleet_views.Difference(
+        action="change",
+        noun="vm",
+        name="pool_0",
+        fields={"host": fleet_views.Values(now="host-d", to="host-a")},
+    )
     assert len(differences) == 3
     assert apply(rig, fleetfile.export(rig.service), prune=True) == []
     assert apply(rig, exported, move=True) == [("change", *each[1:]) for each in kept]
@@ -240,7 +248,7 @@ def test_a_host_that_failed_since_the_export_stays_cordoned(rig: Rig) -> None:
     rig.schedule(Kind.HARDWARE_FAILURE, "host-a")
     assert apply(rig, exported) == []
     assert queries.host(rig.service, "host-a")["cordoned"]
-    assert fleetfile.export(rig.service)["hosts"]["host-a"] == {"cordoned": True}
+    assert fleetfile.export(rig.service).hosts["host-a"] == fleet_views.HostTable(cordoned=True)
 
 
 @pytest.mark.parametrize(
@@ -270,10 +278,10 @@ def test_a_command_that_changes_nothing_is_in_the_journal_once_per_key(rig: Rig)
     call = replace(OPERATOR, origin="192.0.2.7", reason="to be sure")
     keyed = replace(call, key="k", digest="d")
     for _ in range(2):
-        fleet.set_host(rig.service, keyed, "host-a", cordoned=False)
-    fleet.set_group(rig.service, call, "web", {})
-    fleet.set_vm(rig.service, call, "db", {})
-    fleet.set_vm_policy(rig.service, call, "db", {})
+        fleet.set_host(rig.service, keyed, "host-a", HostChange(cordoned=False))
+    fleet.set_group(rig.service, call, "web", PolicyChange())
+    fleet.set_vm(rig.service, call, "db", VmChange())
+    fleet.set_vm_policy(rig.service, call, "db", PolicyChange())
     maintenance.approve(rig.service, call, event)
     for dry_run in (True, False):
         fleet.apply(rig.service, call, fleetfile.parse(b"", "toml"), prune=False, dry_run=dry_run)

@@ -6,16 +6,16 @@ import pytest
 from tests.service.rig import OPERATOR, Rig
 
 from forenotice.core import errors, selectors
-from forenotice.core.fleet import ScopeKind, natural_key
+from forenotice.core.fleet import Listening, ScopeKind, natural_key
 from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind
 from forenotice.service import fleet, fleet_map, maintenance, queries
-from forenotice.service.calls import View
+from forenotice.views.fleet import NewGroup, NewHost, PolicyChange
 
 WEB = selectors.of_scopes("web,vm:db")
 
 
-def told(found: View) -> dict[str, Any]:
+def told(found: Any) -> dict[str, Any]:
     """By row, the VMs of each cell with their states."""
     return {
         row["name"] or row["noun"]: [[(vm["name"], vm["state"]) for vm in cell["vms"]] for cell in row["cells"]]
@@ -28,7 +28,7 @@ def busy(rig: Rig) -> Rig:
     """Of each state one: web-0 restarts, web-1 will, db does not listen."""
     (first, _) = rig.schedule(Kind.RESTART, "web-0", "web-1")
     maintenance.approve(rig.service, OPERATOR, first["events"][0]["id"])
-    fleet.set_vm_policy(rig.service, OPERATOR, "db", {"listening": "never"})
+    fleet.set_vm_policy(rig.service, OPERATOR, "db", PolicyChange(listening=Listening.NEVER))
     rig.tick()
     return rig
 
@@ -104,7 +104,11 @@ def test_a_full_page_of_vms_ends_it_earlier(rig: Rig, monkeypatch: pytest.Monkey
 
 
 def test_a_crowded_cell_shows_what_is_urgent_and_counts_the_others(rig: Rig) -> None:
-    fleet.add_group(rig.service, OPERATOR, name="many", kind=ScopeKind.PLACEMENT_GROUP, policy={"listening": "always"})
+    fleet.add_group(
+        rig.service,
+        OPERATOR,
+        NewGroup(name="many", kind=ScopeKind.PLACEMENT_GROUP, policy=PolicyChange(listening=Listening.ALWAYS)),
+    )
     for number in range(fleet_map.MOST_SHOWN + 3):
         spec = VmSpec(name=f"many-{number}", host="host-d", group="many", update_domain=4)
         fleet.add_vm(rig.service, OPERATOR, spec)
@@ -138,7 +142,7 @@ def test_vms_of_a_list_have_their_states(busy: Rig) -> None:
     }
 
 
-def names(found: View | None) -> list[str]:
+def names(found: Any | None) -> list[str]:
     return [] if found is None else [each["name"] for each in found["items"]]
 
 
@@ -176,7 +180,7 @@ def test_what_is_found_has_its_state_and_is_ones_own(busy: Rig) -> None:
 
 def test_of_many_the_first_are_found_and_that_there_are_more(rig: Rig) -> None:
     for number in range(queries.MOST + 1):
-        fleet.add_host(rig.service, OPERATOR, name=f"rack-{number:02}")
-    fleet.add_host(rig.service, OPERATOR, name="a-rack")
+        fleet.add_host(rig.service, OPERATOR, NewHost(name=f"rack-{number:02}"))
+    fleet.add_host(rig.service, OPERATOR, NewHost(name="a-rack"))
     found = queries.search(rig.service, "rack", see_hosts=True)["hosts"]
     assert (len(found["items"]), found["items"][0]["name"], found["more"]) == (queries.MOST, "rack-00", True)

@@ -17,6 +17,7 @@ from forenotice.liveness import WITHIN_SECONDS, Liveness
 from forenotice.service import fleet
 from forenotice.service.follower import Follower
 from forenotice.store.opener import open_store
+from forenotice.views.fleet import NewGroup, PolicyChange
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -27,7 +28,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def add_group(rig: Rig, name: str) -> None:
-    fleet.add_group(rig.service, OPERATOR, name=name, kind=ScopeKind.AVAILABILITY_SET, policy={})
+    fleet.add_group(rig.service, OPERATOR, NewGroup(name=name, kind=ScopeKind.AVAILABILITY_SET, policy=PolicyChange()))
 
 
 def is_added(rig: Rig, name: str) -> bool:

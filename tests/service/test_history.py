@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 from tests.service.rig import OPERATOR, START, Rig
 
 from forenotice.core import errors
@@ -67,7 +68,7 @@ def test_what_is_old_and_over_is_forgotten_everywhere(rig: Rig) -> None:
     foretold = history.prune(rig.service, OPERATOR, before=before, dry_run=True)
     assert queries.operation(rig.service, over["id"])["status"] == "Completed"
     pruned = history.prune(rig.service, OPERATOR, before=before)
-    assert pruned == {**foretold, "complete": True, "dry_run": False}
+    assert pruned == replace(foretold, complete=True, dry_run=False)
     assert (pruned["operations"], pruned["events"], pruned["rollouts"]) == (1, 1, 0)
     assert pruned["kept"] == len(rig.actions(until=before)) > 0
     assert {entry["operation"] for entry in history.page(rig.service, until=before)["items"]} == {live["id"]}

@@ -10,6 +10,7 @@ from forenotice.core.driver_calls import Finished, Outcome, Task
 from forenotice.core.operations import Kind, Status
 from forenotice.service import fleet, history, maintenance, queries
 from forenotice.store.database import Store
+from forenotice.views.fleet import HostChange
 
 pytestmark = pytest.mark.both_databases
 
@@ -79,19 +80,19 @@ def test_a_failed_host_is_left_at_once(rig: Rig) -> None:
 
 
 def test_a_failure_without_room_stays_started_until_there_is_some(rig: Rig) -> None:
-    fleet.set_host(rig.service, OPERATOR, "host-d", cordoned=True)
+    fleet.set_host(rig.service, OPERATOR, "host-d", HostChange(cordoned=True))
     (failure,) = rig.schedule(Kind.HARDWARE_FAILURE, "host-a")
     web = next(event["id"] for event in failure["events"] if event["scope"] == "group:web")
     rig.run(40)
     assert "no host can take pool_0, pool_1 and web-0" in queries.explain_event(rig.service, web)["sentence"]
-    fleet.set_host(rig.service, OPERATOR, "host-d", cordoned=False)
+    fleet.set_host(rig.service, OPERATOR, "host-d", HostChange(cordoned=False))
     rig.run(40)
     assert rig.event(web)["status"] == "Completed"
     assert queries.vm(rig.service, "web-0")["host"] == "host-d"
 
 
 def test_announced_maintenance_makes_way_for_those_of_a_failed_host(rig: Rig) -> None:
-    fleet.set_host(rig.service, OPERATOR, "host-d", cordoned=True)
+    fleet.set_host(rig.service, OPERATOR, "host-d", HostChange(cordoned=True))
     updates = rig.schedule(Kind.HOST_UPDATE, "host-a", "host-b")
     rig.schedule(Kind.HARDWARE_FAILURE, "host-c")
     rig.run(40)

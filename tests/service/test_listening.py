@@ -2,14 +2,16 @@
 
 from tests.service.rig import OPERATOR, Rig
 
+from forenotice.core.fleet import Listening
 from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind
 from forenotice.service import fleet, queries, upkeep
 from forenotice.store.database import Store
+from forenotice.views.fleet import PolicyChange
 
 
 def listen_by_polling(rig: Rig, key: str) -> None:
-    fleet.set_policy(rig.service, OPERATOR, key, {"listening": "auto"})
+    fleet.set_policy(rig.service, OPERATOR, key, PolicyChange(listening=Listening.AUTO))
 
 
 def test_a_first_poll_takes_back_what_silence_approved(rig: Rig) -> None:

@@ -1,10 +1,10 @@
 """The start page's data: all that is live with why it waits, in the words of the single explanations."""
 
-import json
 import random
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from tests.service import whole
 from tests.service.rig import START, Rig
@@ -15,9 +15,11 @@ from forenotice.core.operations import Kind
 from forenotice.core.roles import Access
 from forenotice.core.timing import Timing
 from forenotice.service import fleet, maintenance, overview, queries
-from forenotice.service.calls import Call, View
+from forenotice.service.calls import Call
 from forenotice.store.database import Store
 from forenotice.store.worlds import Worlds
+from forenotice.views.fleet import HostChange
+from forenotice.views.maintenance import More
 
 DAY = timedelta(days=1)
 HOSTS = [f"h{number}" for number in range(6)]
@@ -27,7 +29,7 @@ TENANT = roles.access("tenant", "web,vm:solo-0")
 ACCESSES = (ALL, TENANT, roles.access("viewer", "*,!web"), roles.access("viewer", None), roles.access("platform", None))
 
 
-def now(rig: Rig, access: Access = ALL, **asked: Any) -> View:
+def now(rig: Rig, access: Access = ALL, **asked: Any) -> Any:
     return overview.now(rig.service, access, since=rig.clock.now() - DAY, **{"most": 500} | asked)
 
 
@@ -48,7 +50,7 @@ def test_the_same_as_one_by_one(sqlite_store: Store, seed: int, monkeypatch: pyt
     assert {"approval"} < kinds
 
 
-def _require_same(rig: Rig, found: View, access: Access) -> None:
+def _require_same(rig: Rig, found: Any, access: Access) -> None:
     seen = access.scopes
     live = queries.events(rig.service, live=True, limit=1000, seen=seen)["items"]
     # Each on a page of its own order; of all of them together the same.
@@ -56,7 +58,7 @@ def _require_same(rig: Rig, found: View, access: Access) -> None:
     assert sorted(item["id"] for item in listed) == sorted(event["id"] for event in live)
     by_id = {event["id"]: event for event in live}
     for item in listed:
-        assert by_id[item["id"]].items() <= item.items()
+        assert all(item[name] == by_id[item["id"]][name] for name in by_id[item["id"]].__struct_fields__)
         assert item["why"] == queries.explain_event(rig.service, item["id"], seen)
     urgency = [(item["status"] == "Scheduled", item["not_before"]) for item in listed]
     assert urgency == sorted(urgency)
@@ -94,7 +96,7 @@ def _do_something(rig: Rolling, chance: random.Random) -> None:
             case 1:
                 rig.pass_time(minutes=chance.choice([1, 20]))
             case 2:
-                fleet.set_host(rig.service, call, chance.choice(HOSTS), cordoned=chance.random() < 0.7)
+                fleet.set_host(rig.service, call, chance.choice(HOSTS), HostChange(cordoned=chance.random() < 0.7))
             case _:
                 rig.schedule(kind, name, call=call)
     except errors.ForenoticeError:
@@ -108,8 +110,8 @@ def test_a_bar_from_its_appearance_to_its_end(rig: Rig) -> None:
     bars = {bar["scope"]: bar for bar in now(rig)["bars"]}
     assert bars.keys() == {"group:web", "group:pool", "vm:db"}
     web = bars["group:web"]
-    assert (web["created_at"], web["started_at"], web["ended_at"]) == (START, None, None)
-    assert web["expected_end"] == web["not_before"] + timedelta(seconds=9)
+    assert (web.created_at, web.started_at, web.ended_at) == (START, None, None)
+    assert web.expected_end == web.not_before + timedelta(seconds=9)
     assert bars["vm:db"]["expected_end"] is None
     maintenance.cancel_operation(rig.service, Call(actor="operator:ada"), restart["id"])
     for event in update["events"]:
@@ -117,15 +119,15 @@ def test_a_bar_from_its_appearance_to_its_end(rig: Rig) -> None:
     rig.tick()
     found = now(rig)
     web = next(bar for bar in found["bars"] if bar["scope"] == "group:web")
-    assert (web["status"], web["started_at"], web["expected_end"]) == ("Started", START, START + timedelta(seconds=9))
+    assert (web.status, web.started_at, web.expected_end) == ("Started", START, START + timedelta(seconds=9))
     assert found["counts"] == {"Started": 2, "Scheduled": 0}
     rig.run(20)
     found = now(rig)
-    assert (found["live"], found["listed"], found["more"]) == (0, [], {"live": False, "ended": False})
+    assert (found["live"], found["listed"], found["more"]) == (0, [], More(live=False, ended=False))
     assert {bar["status"] for bar in found["bars"]} == {"Completed", "Canceled"}
     assert all(bar["expected_end"] is None for bar in found["bars"])
     canceled = next(bar for bar in found["bars"] if bar["scope"] == "vm:db")
-    assert (canceled["started_at"], canceled["ended_at"]) == (None, START)
+    assert (canceled.started_at, canceled.ended_at) == (None, START)
     rig.clock.advance(days=1)
     assert now(rig)["bars"] == []
 
@@ -148,18 +150,18 @@ def test_pages_and_how_much_is_drawn(rig: Rig, monkeypatch: pytest.MonkeyPatch) 
     assert [(page["page"], page["pages"]) for page in pages] == [(1, 3), (2, 3), (3, 3)]
     assert now(rig, page=99) == now(rig, page=3)
     assert now(rig, page=-1) == now(rig, page=1)
-    assert (len(pages[0]["bars"]), pages[0]["more"]) == (3, {"live": True, "ended": False})
+    assert (len(pages[0]["bars"]), pages[0]["more"]) == (3, More(live=True, ended=False))
     for name in ("pool_0", "pool_1"):
         [made] = rig.schedule(Kind.RESTART, name)
         maintenance.cancel_operation(rig.service, Call(actor="operator:ada"), made["id"])
     found = now(rig, most=4)
     assert [bar["status"] for bar in found["bars"]] == ["Scheduled"] * 4 + ["Canceled"]
-    assert found["more"] == {"live": True, "ended": True}
+    assert found["more"] == More(live=True, ended=True)
     assert len(now(rig, most=7)["bars"]) == 7
     for item in queries.events(rig.service, live=True)["items"]:
         maintenance.cancel_event(rig.service, Call(actor="operator:ada"), item["id"])
     found = now(rig, most=3)
-    assert (len(found["bars"]), found["more"]) == (3, {"live": False, "ended": True})
+    assert (len(found["bars"]), found["more"]) == (3, More(live=False, ended=True))
 
 
 def test_of_one_scope(rig: Rig) -> None:
@@ -204,8 +206,8 @@ def test_who_is_somebody_else_is_not_told(rig: Rig) -> None:
     [update] = rig.schedule(Kind.HOST_UPDATE, "host-a", call=operator)
     for event in update["events"]:
         maintenance.approve(rig.service, operator, event["id"])
-    everything = json.dumps(now(rig), default=str)
-    mine = json.dumps(now(rig, TENANT), default=str)
+    everything = msgspec.json.encode(now(rig)).decode()
+    mine = msgspec.json.encode(now(rig, TENANT)).decode()
     assert "secret" in everything
     assert "pool" in everything
     assert "secret" not in mine

@@ -12,13 +12,14 @@ from forenotice.core.operations import Kind
 from forenotice.core.roles import EVERYTHING, access
 from forenotice.service import fleet, maintenance, overview, preview, queries, upkeep
 from forenotice.service.calls import Call
+from forenotice.views.fleet import HostChange, PolicyChange, VmChange
 
 TOLD = datetime(2026, 1, 5, 21, 44, tzinfo=UTC)
 TENANT = access("tenant", "web")
 
 
 def windows(rig: Rig, *hours: str, key: str = "group:web") -> None:
-    fleet.set_policy(rig.service, OPERATOR, key, {"windows": list(hours)})
+    fleet.set_policy(rig.service, OPERATOR, key, PolicyChange(windows=list(hours)))
 
 
 def look_at(rig: Rig, moment: datetime) -> None:
@@ -30,7 +31,7 @@ def wait_until(rig: Rig, moment: datetime) -> None:
     rig.clock.advance(seconds=(moment - rig.clock.now()).total_seconds())
 
 
-def state(rig: Rig, operation: dict[str, Any]) -> dict[str, Any]:
+def state(rig: Rig, operation: Any) -> Any:
     return queries.operation(rig.service, operation["id"])
 
 
@@ -117,7 +118,7 @@ def test_nobody_knows_when_while_windows_have_no_hours_in_common(night: Rig) -> 
 def test_who_comes_before_is_told_and_who_leaves_is_not(night: Rig) -> None:
     (operation,) = night.schedule(Kind.HOST_UPDATE, "host-b")
     fleet.add_vm(night.service, OPERATOR, VmSpec(name="new", host="host-b"))
-    fleet.set_vm(night.service, OPERATOR, "db", {"host": "host-c"})
+    fleet.set_vm(night.service, OPERATOR, "db", VmChange(host="host-c"))
     assert state(night, operation)["vms"] == ["new", "pool_2", "pool_3", "web-1"]
     look_at(night, TOLD)
     assert {event["scope"] for event in state(night, operation)["events"]} == {"group:web", "group:pool", "vm:new"}
@@ -137,7 +138,7 @@ def test_it_can_be_cancelled_and_is_by_a_failure(night: Rig) -> None:
 def test_a_vm_on_the_way_there_is_waited_for(night: Rig) -> None:
     (update,) = night.schedule(Kind.HOST_UPDATE, "host-b")
     for host in ("host-a", "host-c", "host-d"):
-        fleet.set_host(night.service, OPERATOR, host, cordoned=True)
+        fleet.set_host(night.service, OPERATOR, host, HostChange(cordoned=True))
     wait_until(night, TOLD - timedelta(seconds=1))
     (move,) = night.schedule(Kind.REDEPLOY, "batch")
     maintenance.approve(night.service, OPERATOR, move["events"][0]["id"])

@@ -28,7 +28,7 @@ def started(rig: Rig) -> Task:
     return task
 
 
-def tell(rig: Rig, task: Task, call: Call = OPERATOR, **result: Any) -> dict[str, Any]:
+def tell(rig: Rig, task: Task, call: Call = OPERATOR, **result: Any) -> Any:
     return results.record(rig.service, call, task.operation, **{"attempt": 1, "done": task.vms, **result})
 
 

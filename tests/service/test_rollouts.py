@@ -8,6 +8,7 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
 from tests.service.rig import OPERATOR
 from tests.service.rolling import Failing, Rolling, request
@@ -23,6 +24,8 @@ from forenotice.service.gates import Gates
 from forenotice.ssrf import OutgoingClient
 from forenotice.store.database import Store
 from forenotice.store.opener import open_store
+from forenotice.views.fleet import HostChange, PolicyChange
+from forenotice.views.rollouts import ListedRollout, Progress
 
 HOSTS = "abcdef"
 ASKED = {"listening": "always"}
@@ -100,7 +103,7 @@ def test_it_goes_from_wave_to_wave_and_ends(rig: Rolling) -> None:
     rig.pass_time(hours=2)
     shown = rig.show(found)
     assert (shown["status"], shown["wave"], shown["failures"]) == ("Completed", 3, 0)
-    assert shown["progress"] == {"waiting": 0, "under_way": 0, "done": 6, "failed": 0, "skipped": 1}
+    assert shown["progress"] == Progress(done=6, skipped=1)
     assert rig.hosts(found) == DONE
     assert rig.why(found).startswith("It is over: Completed at ")
     assert rig.violations == []
@@ -113,7 +116,7 @@ def test_progress_is_told_by_wave_and_update_domain(rig: Rolling) -> None:
 
     def progress(found: str) -> list[tuple[int, list[int], dict[str, int]]]:
         def told(wave: dict[str, Any]) -> tuple[int, list[int], dict[str, int]]:
-            counted = {status: hosts for status, hosts in wave["progress"].items() if hosts}
+            counted = {status: hosts for status, hosts in msgspec.structs.asdict(wave["progress"]).items() if hosts}
             return wave["wave"], wave["update_domains"], counted
 
         return [told(wave) for wave in rig.show(found)["by_wave"]]
@@ -135,11 +138,10 @@ def test_a_list_counts_as_each_of_them_does(rig: Rolling) -> None:
     rig.pass_time(minutes=20)
     rig.start("reboot", hosts="c")
     listed = every(rig.service)["items"]
-    assert [sum(each["progress"].values()) for each in listed] == [1, 3]
+    assert [sum(msgspec.structs.astuple(each.progress)) for each in listed] == [1, 3]
     for each in listed:
         shown = rig.show(each["id"])
-        del shown["by_wave"]
-        assert each == shown
+        assert each == ListedRollout(**{name: getattr(shown, name) for name in each.__struct_fields__})
     assert every(rig.service, live=False)["items"] == []
 
 
@@ -225,8 +227,8 @@ def test_lists(rig: Rolling) -> None:
     page = every(rig.service, live=False, limit=1)
     assert [each["id"] for each in page["items"]] == [second]
     assert [each["id"] for each in every(rig.service, after=page["next"])["items"]] == [first]
-    page = rollouts.hosts(rig.service, third, limit=5)
-    assert [each["host"] for each in rollouts.hosts(rig.service, third, after=page["next"])["items"]] == ["f", "spare"]
+    hosts = rollouts.hosts(rig.service, third, limit=5)
+    assert [each["host"] for each in rollouts.hosts(rig.service, third, after=hosts["next"])["items"]] == ["f", "spare"]
     waiting = rollouts.hosts(rig.service, third, status=StopStatus.UNDER_WAY)
     assert [each["host"] for each in waiting["items"]] == ["a"]
 
@@ -312,7 +314,7 @@ def test_the_same_key_starts_it_once(rig: Rolling) -> None:
     call = Call(actor="ada", token_id="t", key="k", digest="d")
     first = rollouts.start(rig.service, call, request())
     # By now nobody could start it any more.
-    fleet.set_group(rig.service, OPERATOR, "web", {"max_unavailable": 1, "min_available": 6})
+    fleet.set_group(rig.service, OPERATOR, "web", PolicyChange(max_unavailable=1, min_available=6))
     assert rollouts.start(rig.service, call, request()) == first
     assert len(every(rig.service)["items"]) == 1
     pause = replace(call, key="p")
@@ -325,7 +327,7 @@ def test_the_same_key_starts_it_once(rig: Rolling) -> None:
 
 
 def test_a_budget_that_can_never_be_met_is_refused(rig: Rolling) -> None:
-    fleet.set_group(rig.service, OPERATOR, "api", {"min_available": 6})
+    fleet.set_group(rig.service, OPERATOR, "api", PolicyChange(min_available=6))
     for ask in (rollouts.plan, lambda service, asked: rollouts.start(service, OPERATOR, asked)):
         with pytest.raises(errors.ConflictError, match="the budget of group api can never be met") as raised:
             ask(rig.service, request())
@@ -351,7 +353,7 @@ def test_hosts_that_another_is_going_to_see_to_are_refused(rig: Rolling) -> None
     ],
 )
 def test_nonsense_is_refused(rig: Rolling, asked: Request, words: str) -> None:
-    fleet.set_group(rig.service, OPERATOR, "web", {"windows": ["tue 10:00-11:00 UTC"]})
+    fleet.set_group(rig.service, OPERATOR, "web", PolicyChange(windows=["tue 10:00-11:00 UTC"]))
     before = rig.journal
     with pytest.raises(errors.ForenoticeError, match=words):
         rollouts.plan(rig.service, asked)
@@ -417,15 +419,15 @@ def test_a_migration_waits_for_a_host_that_takes_its_vms(store: Store) -> None:
     rig = Rolling(store, speed=SPEED).settle(loose())
     fleet.remove_host(rig.service, OPERATOR, "spare")
     for name in HOSTS.replace("d", "")[1:]:
-        fleet.set_host(rig.service, OPERATOR, name, cordoned=True)
+        fleet.set_host(rig.service, OPERATOR, name, HostChange(cordoned=True))
     found = rig.start("migrate", hosts="a")
-    fleet.set_host(rig.service, OPERATOR, "d", cordoned=True)
+    fleet.set_host(rig.service, OPERATOR, "d", HostChange(cordoned=True))
     with pytest.raises(errors.ConflictError, match="no host can take"):
         rig.start("migrate", hosts="b")
     rig.pass_time(minutes=20)
     assert live(rig) == {"a": "Scheduled"}
     assert "no host can take" in rig.why(found).lower()
-    fleet.set_host(rig.service, OPERATOR, "d", cordoned=False)
+    fleet.set_host(rig.service, OPERATOR, "d", HostChange(cordoned=False))
     rig.pass_time(minutes=5)
     assert rig.status(found) == "Completed"
     assert rig.violations == []

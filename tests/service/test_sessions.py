@@ -8,13 +8,13 @@ import pytest
 from tests.service.rig import OPERATOR, START, Rig
 
 from forenotice.core import errors, journal
-from forenotice.service import history, sessions, tokens, upkeep, views
+from forenotice.service import history, sessions, tokens, upkeep
 from forenotice.store import writer
 
 HERE = "127.0.0.7"
 
 
-def token(rig: Rig, name: str = "ada", **fields: Any) -> dict[str, Any]:
+def token(rig: Rig, name: str = "ada", **fields: Any) -> Any:
     return tokens.create(rig.service, OPERATOR, name=name, **fields)
 
 
@@ -177,7 +177,7 @@ def test_whoever_only_reads_waits_for_no_writer(rig: Rig) -> None:
         tokens.authenticate(rig.service, made["token"])
         sessions.resume(rig.service, secret, used=True)
     assert monotonic() - begun < writer.PATIENCE_SECONDS / 2
-    assert tokens.show(rig.service, made["id"])["last_used_at"] == views.moment(rig.clock.now())
+    assert tokens.show(rig.service, made["id"]).last_used_at == rig.clock.now()
     upkeep.keep_up(rig.service)
     assert not rig.service.used
     assert not rig.service.prolonged

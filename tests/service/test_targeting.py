@@ -13,6 +13,7 @@ from forenotice.service import fleet, queries
 from forenotice.service.queries import FEW
 from forenotice.store.database import Store
 from forenotice.store.worlds import Worlds
+from forenotice.views.fleet import HostChange, NewHost
 
 HOSTS = [f"h{number:02}" for number in range(FEW + 1)]
 LAST = f"g-{FEW}"
@@ -74,7 +75,7 @@ def test_where_others_are_on_their_way_is_looked_at_closely(rig: Rolling) -> Non
     (mine,) = [each for each in queries.events(rig.service, live=True)["items"] if each["id"] != event["id"]]
     kinds = [facts["kind"] for facts in queries.explain_event(rig.service, mine["id"])["waiting_for"]]
     assert "target-host" in kinds
-    fleet.add_host(rig.service, OPERATOR, name="spare-2")
+    fleet.add_host(rig.service, OPERATOR, NewHost(name="spare-2"))
     kinds = [facts["kind"] for facts in queries.explain_event(rig.service, mine["id"])["waiting_for"]]
     assert "target-host" not in kinds
 
@@ -140,7 +141,7 @@ def test_moves_of_others_fill_a_host_also_where_they_are_not_looked_at(rig: Roll
     )
     assert said["waiting_for"] == [{"kind": "target-host", "vm": "two", "size": 2}]
     assert queries.host(rig.service, "c")["used"] == 2
-    fleet.set_host(rig.service, OPERATOR, "c", capacity=4)
+    fleet.set_host(rig.service, OPERATOR, "c", HostChange(capacity=4))
     rig.tick()
     assert queries.operation(rig.service, found["two"]["id"])["targets"] == {"two": "c"}
     (listed,) = queries.hosts(rig.service, name="c")["items"]

@@ -1,21 +1,22 @@
 """A name that passes from one VM or group to another passes on neither history nor tokens."""
 
-import json
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from tests.service.rig import OPERATOR, Rig
 from tests.service.test_visibility import everything
 
 from forenotice.core import errors, selectors
-from forenotice.core.fleet import ScopeKind
+from forenotice.core.fleet import Listening, ScopeKind
 from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind, UserLimits
 from forenotice.core.roles import Access, Role
 from forenotice.core.selectors import Selector
 from forenotice.service import fleet, fleetfile, history, maintenance, overview, preview, queries, tokens
 from forenotice.service.calls import Call
+from forenotice.views.fleet import NewGroup, PolicyChange, VmChange
 
 SECRET = Call(actor="tenant:old", token_id="t9", origin="192.0.2.77", reason="old-secret")
 
@@ -44,9 +45,9 @@ def lived(rig: Rig) -> tuple[str, str]:
     return operation["events"][0]["id"], operation["id"]
 
 
-def add(rig: Rig) -> dict[str, Any]:
+def add(rig: Rig) -> Any:
     added = fleet.add_vm(rig.service, OPERATOR, VmSpec(name="db", host="host-b"))
-    fleet.set_vm_policy(rig.service, OPERATOR, "db", {"listening": "always"})
+    fleet.set_vm_policy(rig.service, OPERATOR, "db", PolicyChange(listening=Listening.ALWAYS))
     rig.clock.advance(seconds=1)
     return added
 
@@ -56,7 +57,7 @@ def told(rig: Rig, scopes: Selector) -> str:
     exported = [each for some in history.everything(rig.service, seen=scopes) for each in some]
     access = Access(role=Role.TENANT, scopes=scopes)
     picture = overview.now(rig.service, access, since=rig.clock.now() - timedelta(days=1), most=100)
-    return json.dumps([everything(rig, scopes), exported, picture], default=str)
+    return msgspec.json.encode([everything(rig, scopes), exported, picture]).decode()
 
 
 def test_a_successor_is_shown_nothing_of_whoever_had_the_name(rig: Rig) -> None:
@@ -87,7 +88,7 @@ def test_a_successor_is_shown_nothing_of_whoever_had_the_name(rig: Rig) -> None:
     assert '"name": "db"' not in told(rig, seen(rig, old))
     with pytest.raises(errors.NotFoundError):
         queries.vm(rig.service, "db", seen(rig, old))
-    assert event in json.dumps(everything(rig, None))
+    assert event in msgspec.json.encode(everything(rig, None)).decode()
 
 
 def test_one_who_is_gone_hides_those_before(rig: Rig) -> None:
@@ -108,12 +109,12 @@ def test_a_guest_cannot_approve_what_was_its_predecessors(rig: Rig) -> None:
 def test_who_only_changes_groups_stays_the_same(rig: Rig) -> None:
     mine = token(rig, "mine", "vm:db")
     before = told(rig, seen(rig, mine))
-    fleet.set_vm(rig.service, OPERATOR, "db", {"group": "pool", "update_domain": 1, "fault_domain": 1})
-    fleet.set_vm(rig.service, OPERATOR, "db", {"group": None})
-    assert '"name": "db"' in before
-    assert '"name": "db"' in told(rig, seen(rig, mine))
+    fleet.set_vm(rig.service, OPERATOR, "db", VmChange(group="pool", update_domain=1, fault_domain=1))
+    fleet.set_vm(rig.service, OPERATOR, "db", VmChange(group=None))
+    assert '"name":"db"' in before
+    assert '"name":"db"' in told(rig, seen(rig, mine))
     # A VM that is removed from a group takes with it what it was when it was alone.
-    fleet.set_vm(rig.service, OPERATOR, "db", {"group": "pool", "update_domain": 1, "fault_domain": 1})
+    fleet.set_vm(rig.service, OPERATOR, "db", VmChange(group="pool", update_domain=1, fault_domain=1))
     fleet.remove_vm(rig.service, OPERATOR, "db")
     rig.clock.advance(seconds=1)
     add(rig)
@@ -122,7 +123,10 @@ def test_who_only_changes_groups_stays_the_same(rig: Rig) -> None:
 
 def test_groups_and_whole_fleets(rig: Rig) -> None:
     kind = ScopeKind.AVAILABILITY_SET
-    assert fleet.add_group(rig.service, OPERATOR, name="shop", kind=kind, policy={})["warnings"] == []
+    assert (
+        fleet.add_group(rig.service, OPERATOR, NewGroup(name="shop", kind=kind, policy=PolicyChange()))["warnings"]
+        == []
+    )
     old = token(rig, "old", "shop")
     fleet.remove_group(rig.service, OPERATOR, "shop")
     fleet.remove_vm(rig.service, OPERATOR, "db")

@@ -4,6 +4,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 from tests.service.rig import OPERATOR, START, Rig
 
@@ -18,7 +19,7 @@ def test_a_token_is_shown_once_and_kept_as_a_digest(rig: Rig) -> None:
     assert tokens.authenticate(rig.service, made["token"]) == tokens.Caller(
         id=made["id"], name="bot", access=roles.EVERYTHING, expires_at=START + tokens.LIFETIME
     )
-    assert tokens.create(rig.service, call, name="bot") == {**made, "token": None}
+    assert tokens.create(rig.service, call, name="bot") == replace(made, token=None)
     (listed,) = tokens.list_all(rig.service)["items"]
     assert "token" not in listed
     assert listed["last_used_at"] is not None
@@ -128,7 +129,7 @@ def test_a_rotated_token_has_two_secrets_for_a_while(rig: Rig) -> None:
     rig.clock.advance(days=80)
     call = calls.Call(actor="ada", token_id="t1", key="k", digest="d")
     rotated = tokens.rotate(rig.service, call, made["id"])
-    assert tokens.rotate(rig.service, call, made["id"]) == {**rotated, "token": None}
+    assert tokens.rotate(rig.service, call, made["id"]) == replace(rotated, token=None)
     assert {**rotated, "expires_at": None, "previous_until": None, "token": None} == {
         **tokens.show(rig.service, made["id"]),
         "expires_at": None,

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+import msgspec
 import pytest
 from tests.service.rig import OPERATOR, START, Rig
 
@@ -19,8 +20,9 @@ from forenotice.core.fleet import Listening
 from forenotice.core.operations import Kind
 from forenotice.core.selectors import Selector
 from forenotice.service import fleet, history, maintenance, queries, visibility
-from forenotice.service.calls import Call, View
+from forenotice.service.calls import Call
 from forenotice.store.database import Store
+from forenotice.views.fleet import NewHost, PolicyChange
 
 TENANT = roles.access("tenant", "web")
 MINE = Call(actor="tenant:shop", token_id="t2", origin="192.0.2.7", reason="new kernel", access=TENANT)
@@ -37,10 +39,10 @@ class Burning:
     def stop(self) -> None: ...
 
 
-def everything(rig: Rig, seen: Selector | None) -> dict[str, View]:
+def everything(rig: Rig, seen: Selector | None) -> dict[str, Any]:
     """All that can be asked, by question."""
     service = rig.service
-    lists: dict[str, Callable[..., View]] = {
+    lists: dict[str, Callable[..., Any]] = {
         "vms": queries.vms,
         "groups": queries.groups,
         "operations": queries.operations,
@@ -48,7 +50,7 @@ def everything(rig: Rig, seen: Selector | None) -> dict[str, View]:
         "history": history.page,
     }
     found = {noun: ask(service, limit=1000, seen=seen) for noun, ask in lists.items()}
-    one: dict[str, tuple[Callable[..., View], ...]] = {
+    one: dict[str, tuple[Callable[..., Any], ...]] = {
         "vms": (queries.vm,),
         "groups": (queries.group,),
         "operations": (queries.operation, queries.explain_operation),
@@ -71,16 +73,18 @@ def others(rig: Rig) -> set[str]:
 
 def test_nobody_else_is_named_from_the_announcement_to_the_end(store: Store) -> None:
     rig = Rig(store, driver=Burning()).settle_demo()
-    fleet.add_host(rig.service, PLATFORM, name="host-z", cordoned=True)
+    fleet.add_host(rig.service, PLATFORM, NewHost(name="host-z", cordoned=True))
     rig.schedule(Kind.HOST_UPDATE, "host-a", call=PLATFORM)
     rig.schedule(Kind.LIVE_MIGRATION, "host-b", call=PLATFORM)
     rig.schedule(Kind.RESTART, "db", call=PLATFORM)
     rig.schedule(Kind.RESTART, "web-2", call=MINE)
-    fleet.set_policy(rig.service, PLATFORM, "group:web", {"listening": Listening.ALWAYS, "max_user_operations": 9})
+    fleet.set_policy(
+        rig.service, PLATFORM, "group:web", PolicyChange(listening=Listening.ALWAYS, max_user_operations=9)
+    )
     said: set[str] = set()
     for _ in range(12):
         shown = everything(rig, TENANT.scopes)
-        told = json.dumps(shown)
+        told = msgspec.json.encode(shown).decode()
         assert not FOREIGN.search(told), FOREIGN.findall(told)
         assert not [name for name in others(rig) if name in told]
         said |= {view["sentence"] for view in shown.values() if "sentence" in view}
@@ -91,7 +95,7 @@ def test_nobody_else_is_named_from_the_announcement_to_the_end(store: Store) -> 
     assert any("somebody else's approval" in sentence for sentence in said)
     assert any("your approval" in sentence for sentence in said)
     assert {"event.scheduled", "event.approved", "event.started", "event.failed", "scope.policy_changed"} <= said
-    assert FOREIGN.search(json.dumps(everything(rig, None)))
+    assert FOREIGN.search(msgspec.json.encode(everything(rig, None)).decode())
 
 
 def test_what_tenants_did_is_told_with_from_where_and_why(rig: Rig) -> None:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -14,13 +14,13 @@ from forenotice.cli.commands import Operator, argument, command
 from forenotice.core import errors
 from forenotice.settings import Settings, table
 from forenotice.settings.spans import Span, lasting
+from forenotice.views.history import AcceptedClock
 
 if TYPE_CHECKING:
     from forenotice.service.context import Service
     from forenotice.store.database import Store
 
 WHERE = (table.DATA, table.DATABASE, table.OF_DEMO, table.CONFIG)
-T = TypeVar("T")
 ACTOR = "offline"
 SQLITE = "sqlite:///"
 
@@ -30,16 +30,6 @@ class Restored(msgspec.Struct):
     kept: str | None
     """The previous database."""
     epoch: int
-
-
-class AcceptedClock(msgspec.Struct):
-    now: str
-    journal: str
-    operations: int
-
-
-def _as(kind: type[T], value: object) -> T:
-    return msgspec.convert(value, kind, from_attributes=True)
 
 
 class Nobody:
@@ -114,7 +104,7 @@ def create_token(
     with _service(flags) as service:
         from forenotice.service import calls, tokens
 
-        return _as(views.tokens.CreatedToken, tokens.create(service, calls.Call(actor=ACTOR, reason=reason), **asked))
+        return tokens.create(service, calls.Call(actor=ACTOR, reason=reason), **asked)
 
 
 def rotate_token(
@@ -124,8 +114,7 @@ def rotate_token(
     with _service(flags) as service:
         from forenotice.service import calls, tokens
 
-        found = tokens.rotate(service, calls.Call(actor=ACTOR, reason=reason), token_id, **asked)
-        return _as(views.tokens.CreatedToken, found)
+        return tokens.rotate(service, calls.Call(actor=ACTOR, reason=reason), token_id, **asked)
 
 
 def _with_durations(body: "views.base.Request") -> dict[str, Any]:
@@ -144,14 +133,14 @@ def list_tokens(flags: Mapping[str, object]) -> list["views.tokens.Token"]:
     with _service(flags) as service:
         from forenotice.service import tokens
 
-        return [_as(views.tokens.Token, each) for each in tokens.list_all(service)["items"]]
+        return tokens.list_all(service).items
 
 
 def revoke_token(flags: Mapping[str, object], token_id: str, reason: str) -> "views.tokens.Token":
     with _service(flags) as service:
         from forenotice.service import calls, tokens
 
-        return _as(views.tokens.Token, tokens.revoke(service, calls.Call(actor=ACTOR, reason=reason), token_id))
+        return tokens.revoke(service, calls.Call(actor=ACTOR, reason=reason), token_id)
 
 
 def restore_database(found: Settings, file: Path | None) -> Restored:
@@ -187,7 +176,7 @@ def accept_clock(flags: Mapping[str, object], reason: str) -> AcceptedClock:
         if found.database_file is not None:
             stack.enter_context(datadirectory.held(found.directory, found.database_file))
         store = stack.enter_context(opened(found, migrate=False))
-        return _as(AcceptedClock, clocks.accept(_on(store), calls.Call(actor=ACTOR, reason=reason)))
+        return clocks.accept(_on(store), calls.Call(actor=ACTOR, reason=reason))
 
 
 # The commands
@@ -255,6 +244,7 @@ def accept(ctx: Operator, yes: bool) -> None:
     accepted = accept_clock(ctx.flags, ctx.reason)
     ctx.out.result(
         accepted,
-        f"Time continues from {accepted.now}; the journal was at {accepted.journal}. "
+        f"Time continues from {accepted.now:%Y-%m-%d %H:%M:%S} UTC; the journal was at "
+        f"{accepted.journal:%Y-%m-%d %H:%M:%S} UTC. "
         "Announced events keep the notice that they had left.",
     )

@@ -1,65 +1,165 @@
-"""The control plane's application: the gate, the routes, the errors."""
+"""The control plane's application: a valid token first, then what its role is granted, then the body, then a route."""
 
-from fastapi import FastAPI
+from collections.abc import Iterable
+from functools import cached_property, partial
 
-from forenotice import __version__
-from forenotice.control import errors
-from forenotice.control.authentication import Gate
-from forenotice.control.describing import Described
-from forenotice.control.limits import ConcurrencyLimit, TokenLimits
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from forenotice.control import api, health, limits, openapi, requests
+from forenotice.control.api import PREFIX, ApiRequest
+from forenotice.control.limits import ConcurrencyLimit, Slot, TokenLimits
 from forenotice.control.metrics import Metrics
 from forenotice.control.refusals import Refusals
-from forenotice.control.routes import (
-    drivers,
-    events,
-    fleet,
-    groups,
-    health,
-    history,
-    hosts,
-    operations,
-    rollouts,
-    stream,
-    subscriptions,
-    tokens,
-    vms,
-)
-from forenotice.control.routing import PREFIX, operation_id
-from forenotice.control.tail import Tail
+from forenotice.control.router import Route, Router, respond
+from forenotice.control.stream import Tail
+from forenotice.core import errors
+from forenotice.service import results, tokens
 from forenotice.service.context import Service
+from forenotice.service.tokens import Caller
 
-FLEET = (hosts, vms, groups, fleet)
-HAPPENING = (operations, drivers, events, rollouts, history, stream, subscriptions)
-ROUTERS = [module.routes for module in (*FLEET, *HAPPENING, tokens, health)]
-SERVED = [route for router in ROUTERS for route in router.routes]
+LARGEST = 4 * 1024 * 1024
+LARGEST_FLEET = 64 * 1024 * 1024
+V1 = Router(api.ROUTES, api.DESCRIPTION)
+MONITORING = Router(health.ROUTES, api.DESCRIPTION)
 
 
-def described() -> Described:
-    """All routes, with nothing behind them: enough to say what there is."""
-    app = Described(
+def described() -> openapi.Schema:
+    return openapi.describe(
+        api.ROUTES,
         title="forenotice",
         summary="Scheduled Events for virtual machines: the operators' API.",
-        version=__version__,
-        openapi_url=f"{PREFIX}/openapi.json",
-        docs_url=None,
-        redoc_url=None,
-        redirect_slashes=False,
-        generate_unique_id_function=operation_id,
+        about=openapi.about(),
     )
-    for router in ROUTERS:
-        app.include_router(router)
-    return app
 
 
-def create(service: Service, metrics: Metrics, tail: Tail | None = None, *, token_rate: float | None = None) -> FastAPI:
-    app = described()
-    app.state.service = service
-    app.state.metrics = metrics
-    app.state.tail = tail or Tail(service)
-    app.state.expensive = ConcurrencyLimit()
-    app.state.monitoring = health.Shared()
-    app.state.limits = limits = TokenLimits(token_rate)
-    app.state.refusals = refusals = Refusals(service.telemetry)
-    errors.install(app, SERVED)
-    app.add_middleware(Gate, service=service, routes=SERVED, limits=limits, refusals=refusals)
-    return app
+def serves(path: str) -> bool:
+    """Whether a path belongs to the API or to monitoring; all others are the portal's."""
+    return path == PREFIX or path.startswith(PREFIX + "/") or MONITORING.fits(path)
+
+
+class Api:
+    """Callers without a token learn nothing, not even which paths exist."""
+
+    def __init__(
+        self, service: Service, metrics: Metrics, tail: Tail | None = None, *, token_rate: float | None = None
+    ) -> None:
+        self.service = service
+        self.tail = tail or Tail(service)
+        self.limits = TokenLimits(token_rate)
+        self.expensive = ConcurrencyLimit()
+        self.refusals = Refusals(service.telemetry)
+        self.monitoring = health.Monitoring(service, metrics)
+
+    @cached_property
+    def description(self) -> openapi.Schema:
+        return described()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        watch = _Watch(self.refusals, scope, send)
+        await requests.guarded(partial(self._enter, watch), scope, receive, watch.send)
+
+    async def _enter(self, watch: "_Watch", scope: Scope, receive: Receive, send: Send) -> None:
+        path: str = scope["path"]
+        if path != PREFIX and not path.startswith(PREFIX + "/"):
+            route = MONITORING.find(scope["method"], path)
+            response = await respond(route, self.monitoring, path, scope["query_string"], b"")
+            await response(scope, receive, send)
+            return
+        bearer = _bearer(scope["headers"])
+        try:
+            caller = await run_in_threadpool(self._authenticate, bearer, requests.origin(scope))
+        except errors.ForenoticeError as error:
+            watch.token = error.token
+            raise
+        watch.token = caller.id
+        limits.recognise(scope)
+        with self.limits.counted(caller.id):
+            await self._work(watch, caller, _authorised(caller, scope), scope, receive, send)
+
+    def _authenticate(self, bearer: str, origin: str) -> Caller:
+        if bearer.startswith(results.PREFIX):
+            return results.authenticate(self.service, bearer)
+        return tokens.authenticate(self.service, bearer, origin)
+
+    async def _work(
+        self, watch: "_Watch", caller: Caller, route: Route, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        body = await requests.read(scope["headers"], receive, LARGEST_FLEET if route.accepts else LARGEST)
+        watch.presence = requests.Presence(receive)
+        target = scope["raw_path"] + b"?" + scope["query_string"]
+        request = ApiRequest(
+            api=self,
+            caller=caller,
+            body=body,
+            headers={name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]},
+            digest=api.digest(scope["method"], target, body),
+            origin=requests.origin(scope),
+            wanted=watch.presence.waits,
+        )
+        await watch.presence.during(self._respond(watch, route, request, scope, send))
+
+    async def _respond(self, watch: "_Watch", route: Route, request: ApiRequest, scope: Scope, send: Send) -> None:
+        assert watch.presence is not None
+        watch.slot = await self.limits.slot(request.caller.id)
+        try:
+            response = await self._response(route, request, scope)
+            await response(scope, watch.presence.receive, send)
+        finally:
+            watch.slot.end()
+
+    async def _response(self, route: Route, request: ApiRequest, scope: Scope) -> Response:
+        work = respond(route, request, scope["path"], scope["query_string"], request.body)
+        if not route.expensive:
+            return await work
+        try:
+            async with self.expensive.slot():
+                return await work
+        finally:
+            work.close()
+
+
+def _authorised(caller: Caller, scope: Scope) -> Route:
+    """Before the body is read."""
+    if caller.call is not None and scope["path"] != f"{PREFIX}/operations/{caller.call[0]}/result":
+        raise errors.ForbiddenError("this token can only report the result of one driver call")
+    route = V1.find(scope["method"], scope["path"])
+    if caller.call is None:
+        caller.access.require(route.need)
+    return route
+
+
+class _Watch:
+    """Sees the start of each response: counts refusals, and ends the slot of a stream."""
+
+    def __init__(self, refusals: Refusals, scope: Scope, send: Send) -> None:
+        self.token = ""
+        """Whose request it is, once that is known."""
+        self.slot: Slot | None = None
+        self.presence: requests.Presence | None = None
+        self._refusals, self._scope, self._send = refusals, scope, send
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            if self.presence:
+                self.presence.answering = True
+            if self.slot and requests.header(message["headers"], b"content-type").startswith(b"text/event-stream"):
+                # A stream lasts, but needs a thread only now and then.
+                self.slot.end()
+            self._refusals.note(
+                message["status"],
+                address=requests.origin(self._scope),
+                token=self.token,
+                method=self._scope["method"],
+                path=self._scope["path"],
+            )
+        await self._send(message)
+
+
+def _bearer(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    given = [value for name, value in headers if name == b"authorization"]
+    scheme, _, token = given[0].decode("latin-1").partition(" ") if len(given) == 1 else ("", "", "")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise errors.UnauthorizedError("a token is needed: send the header Authorization: Bearer TOKEN")
+    return token.strip()

@@ -9,7 +9,6 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from forenotice.control import responses
-from forenotice.control.errors import refused, unexpected
 from forenotice.core import errors
 from forenotice.wire import hosts
 
@@ -46,9 +45,9 @@ async def guarded(enter: ASGIApp, scope: Scope, receive: Receive, send: Send) ->
         # The framework wraps what comes too late for an answer of its own; the one under way is broken off.
         cause = error.__cause__ if started and isinstance(error, RuntimeError) else error
         if isinstance(cause, errors.ForenoticeError):
-            answer = refused(scope["method"], scope["path"], cause)
+            answer = responses.logged_refusal(scope["method"], scope["path"], cause)
         else:
-            answer = unexpected(scope["method"], scope["path"], error)
+            answer = responses.defect(scope["method"], scope["path"], error)
         if not started:
             await answer(scope, receive, private)
 

@@ -1,17 +1,19 @@
-"""Answers as they are sent: JSON made of the service's plain values, and the one shape of errors."""
+"""JSON responses and the error shape."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
 from starlette.responses import Response
 
 from forenotice.core import errors
+from forenotice.logs import log
 
 RETRY_AFTER_SECONDS = 1
 
 
-class Answer(Response):
+class JsonResponse(Response):
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
@@ -40,10 +42,21 @@ class TooManyError(errors.ForenoticeError):
         self.retry_after = retry_after
 
 
+class MethodNotAllowedError(errors.RefusedError):
+    """The method is not possible here."""
+
+    code = "method_not_allowed"
+
+    def __init__(self, method: str = "", allowed: Sequence[str] = ("GET",)) -> None:
+        self.allowed = ", ".join(allowed)
+        super().__init__(f"{method} is not possible here: use {self.allowed}")
+
+
 STATUS: Mapping[type[errors.ForenoticeError], int] = {
     errors.ForenoticeError: 500,
     errors.RefusedError: 400,
     TooLargeError: 413,
+    MethodNotAllowedError: 405,
     TooSlowError: 408,
     errors.UnauthorizedError: 401,
     errors.ForbiddenError: 403,
@@ -63,17 +76,37 @@ def status_of(error: errors.ForenoticeError) -> int:
     return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
 
 
-def refusal(error: errors.ForenoticeError) -> Answer:
-    answer = failure(status_of(error), error.code, error.message, error.facts)
-    answer.headers.update(waiting(error))
-    return answer
+def refusal(error: errors.ForenoticeError) -> JsonResponse:
+    response = failure(status_of(error), error.code, error.message, error.facts)
+    response.headers.update(headers_of(error))
+    return response
 
 
-def waiting(error: errors.ForenoticeError) -> Mapping[str, str]:
-    """The header that says when to try again, where that is known."""
-    return {"Retry-After": str(error.retry_after)} if isinstance(error, TooManyError) else {}
+def headers_of(error: errors.ForenoticeError) -> Mapping[str, str]:
+    """When to try again, or by which method, where that is known."""
+    if isinstance(error, TooManyError):
+        return {"Retry-After": str(error.retry_after)}
+    return {"Allow": error.allowed} if isinstance(error, MethodNotAllowedError) else {}
 
 
-def failure(status: int, code: str, message: str, facts: Mapping[str, object] | None = None) -> Answer:
+def logged_refusal(method: str, path: str, error: errors.ForenoticeError) -> Response:
+    if isinstance(error, errors.UnavailableError | errors.UnsoundError) and not isinstance(error, errors.GoneError):
+        log.warning(
+            "A request could not be carried out",
+            action="control.unavailable",
+            method=method,
+            path=path,
+            reason=error.message,
+        )
+    return refusal(error)
+
+
+def defect(method: str, path: str, error: Exception) -> Response:
+    """Of ours: the log has the details, the caller an honest response."""
+    log.error("A request failed", action="control.failed", method=method, path=path, exc_info=error)
+    return failure(500, "error", f"{HTTPStatus(500).phrase}: this is a defect, the service's log says more")
+
+
+def failure(status: int, code: str, message: str, facts: Mapping[str, object] | None = None) -> JsonResponse:
     content = {"error": {"code": code, "message": message, "facts": dict(facts or {})}}
-    return Answer(content, status_code=status, headers=HEADERS.get(status))
+    return JsonResponse(content, status_code=status, headers=HEADERS.get(status))

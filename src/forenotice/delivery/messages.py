@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any
 
+import msgspec
 from cloudevents.core.bindings import http
 from cloudevents.core.formats.json import JSONFormat
 from cloudevents.core.v1.event import CloudEvent
@@ -19,6 +20,7 @@ from forenotice.core.operations import OF_EVENTS, Status
 from forenotice.service import views
 from forenotice.service.context import Service, UnitOfWork
 from forenotice.store.subscriptions import Subscription
+from forenotice.views import maintenance
 
 INSTALLATION = "installation"
 TEST = "subscription.test"
@@ -45,7 +47,7 @@ def source(service: Service) -> str:
     return f"urn:uuid:{known or service.transact(settle)}" + (f"#{epoch:x}" if epoch else "")
 
 
-def render(source: str, position: int, entry: Entry, event: views.View | None) -> CloudEvent:
+def render(source: str, position: int, entry: Entry, event: maintenance.Event | None) -> CloudEvent:
     """`event` is how the event that it is about is now."""
     attributes = {
         "id": str(position),
@@ -55,7 +57,7 @@ def render(source: str, position: int, entry: Entry, event: views.View | None) -
         "datacontenttype": "application/json",
         **_subject(entry),
     }
-    return CloudEvent(attributes, {"entry": views.entry(position, entry), "event": event})
+    return CloudEvent(attributes, msgspec.to_builtins({"entry": views.entry(position, entry), "event": event}))
 
 
 def test(source: str, name: str, now: datetime, new_id: str) -> CloudEvent:

@@ -5,18 +5,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from forenotice.core import errors, fleet, selectors
 from forenotice.core.draft import World
 from forenotice.core.journal import SubscriptionState
 from forenotice.core.operations import Status
 from forenotice.core.roles import EVERYTHING, Access, Need
 from forenotice.delivery import messages
-from forenotice.service import views
-from forenotice.service.calls import Call, View, command, recalled
+from forenotice.service.calls import Call, command, recalled
 from forenotice.service.context import Service, UnitOfWork
 from forenotice.ssrf import OutgoingError, describe_status, origin
 from forenotice.store.subscriptions import Delivery, Subscription, SubscriptionFilter
 from forenotice.store.transaction import Reader
+from forenotice.views import base
+from forenotice.views import subscriptions as shown
+from forenotice.views.base import Page, Removed
 
 MOST = 100
 """Each is looked at whenever the journal grows."""
@@ -35,13 +39,13 @@ def create(
     statuses: Sequence[Status] = (),
     secret: str | None = None,
     after: int | None = None,
-) -> View:
+) -> shown.CreatedSubscription:
     """`after` is the journal position behind which it begins; None: with what happens from now on."""
     fleet.require_name("subscription", name)
     given = _checked(service, {"url": url, "types": types, "groups": groups, "statuses": statuses})
     kept = _secret(secret) if secret is not None else PREFIX + secrets.token_urlsafe(32)
 
-    def work(unit: UnitOfWork) -> View:
+    def work(unit: UnitOfWork) -> shown.CreatedSubscription:
         known = unit.transaction.subscriptions
         if (other := known.named(name)) is not None:
             raise errors.ConflictError(
@@ -68,40 +72,41 @@ def create(
         )
         known.put(made)
         _note(unit, call, "subscription.added", made, **_told(made))
-        return {**view(made, 0), "secret": kept}
+        return shown.CreatedSubscription(**msgspec.structs.asdict(view(made, 0)), secret=kept)
 
-    return command(service, call, work, shown_once="secret")
+    return command(service, call, shown.CreatedSubscription, work, shown_once="secret")
 
 
-def change(service: Service, call: Call, wanted: str, fields: Mapping[str, Any]) -> View:
+def change(service: Service, call: Call, wanted: str, asked: shown.SubscriptionChange) -> shown.Subscription:
     """What is left out stays. What is pending is sent to the new URL, signed with the new secret."""
+    fields = asked.given()
     given = _checked(service, {name: value for name, value in fields.items() if name != "secret"})
     if "secret" in fields:
         given["secret"] = _secret(fields["secret"])
 
-    def work(unit: UnitOfWork) -> View:
+    def work(unit: UnitOfWork) -> shown.Subscription:
         changed = _free(replace(_named(unit.transaction, wanted), **given))
         unit.transaction.subscriptions.put(changed)
         _note(unit, call, "subscription.changed", changed, fields=sorted(given), **_told(changed))
         return _view(unit.transaction, changed)
 
-    return command(service, call, work)
+    return command(service, call, shown.Subscription, work)
 
 
-def remove(service: Service, call: Call, wanted: str) -> View:
-    def work(unit: UnitOfWork) -> View:
+def remove(service: Service, call: Call, wanted: str) -> Removed:
+    def work(unit: UnitOfWork) -> Removed:
         found = _named(unit.transaction, wanted)
         unit.transaction.subscriptions.remove(found.id)
         _note(unit, call, "subscription.removed", found)
-        return {"removed": found.name}
+        return Removed(removed=found.name)
 
-    return command(service, call, work)
+    return command(service, call, Removed, work)
 
 
-def resume(service: Service, call: Call, wanted: str) -> View:
+def resume(service: Service, call: Call, wanted: str) -> shown.Subscription:
     """A parked one goes on where it was; one that pauses after failures tries at once."""
 
-    def work(unit: UnitOfWork) -> View:
+    def work(unit: UnitOfWork) -> shown.Subscription:
         found = _free(replace(_named(unit.transaction, wanted), status=SubscriptionState.ACTIVE, why=""))
         known = unit.transaction.subscriptions
         known.put(found)
@@ -110,13 +115,13 @@ def resume(service: Service, call: Call, wanted: str) -> View:
         _note(unit, call, "subscription.resumed", found)
         return _view(unit.transaction, found)
 
-    return command(service, call, work)
+    return command(service, call, shown.Subscription, work)
 
 
-def replay(service: Service, call: Call, wanted: str, after: int) -> View:
+def replay(service: Service, call: Call, wanted: str, after: int) -> shown.Subscription:
     """Tell again all that is behind a journal position."""
 
-    def work(unit: UnitOfWork) -> View:
+    def work(unit: UnitOfWork) -> shown.Subscription:
         found = _named(unit.transaction, wanted)
         position = _position(after, _newest(unit.transaction))
         moved = _free(replace(found, position=position))
@@ -125,14 +130,14 @@ def replay(service: Service, call: Call, wanted: str, after: int) -> View:
         _note(unit, call, "subscription.replayed", found, after=position)
         return _view(unit.transaction, moved)
 
-    return command(service, call, work)
+    return command(service, call, shown.Subscription, work)
 
 
-def test(service: Service, call: Call, wanted: str) -> View:
+def test(service: Service, call: Call, wanted: str) -> shown.TestResult:
     """Send the receiver one message now, and tell what it says."""
     now = service.clock.now()
     with service.store.read() as reader:
-        known = recalled(reader, call, now)
+        known = recalled(reader, call, shown.TestResult, now)
         found = _named(reader, wanted)
     if known is not None:
         return known
@@ -141,15 +146,15 @@ def test(service: Service, call: Call, wanted: str) -> View:
     try:
         reply = service.outgoing.notify(found.url, message.body, message.headers)
         error = "" if 200 <= reply.status < 300 else f"it answered {describe_status(reply.status)}"
-        said: View = {"taken": not error, "status": reply.status, "error": error}
+        said = shown.TestResult(taken=not error, status=reply.status, error=error)
     except OutgoingError as failure:
-        said = {"taken": False, "status": None, "error": failure.message}
+        said = shown.TestResult(taken=False, status=None, error=failure.message)
 
-    def work(unit: UnitOfWork) -> View:
-        _note(unit, call, "subscription.tested", found, taken=said["taken"], error=said["error"])
+    def work(unit: UnitOfWork) -> shown.TestResult:
+        _note(unit, call, "subscription.tested", found, taken=said.taken, error=said.error)
         return said
 
-    return command(service, call, work)
+    return command(service, call, shown.TestResult, work)
 
 
 def list_all(
@@ -160,53 +165,54 @@ def list_all(
     descending: bool = False,
     name: str | None = None,
     access: Access,
-) -> View:
+) -> Page[shown.Subscription]:
     wanted = None if name is None else selectors.of_names(name)
     with service.store.read() as reader:
         page = reader.subscriptions.page(after, limit, SubscriptionFilter(name=wanted), descending=descending)
         found = [_view(reader, each, access) for each in page]
-    return {"items": found, "next": found[-1]["name"] if len(found) == limit else None}
+    return base.page(found, limit, "name")
 
 
-def show(service: Service, wanted: str, access: Access) -> View:
+def show(service: Service, wanted: str, access: Access) -> shown.Subscription:
     with service.store.read() as reader:
         return _view(reader, _named(reader, wanted), access)
 
 
-def deliveries(service: Service, wanted: str, *, after: int = 0, limit: int = 100) -> View:
+def deliveries(service: Service, wanted: str, *, after: int = 0, limit: int = 100) -> Page[shown.Delivery]:
     """What it has still to be told, as far as it was taken from the journal."""
     with service.store.read() as reader:
         found = reader.subscriptions.pending(_named(reader, wanted).id, after, limit)
         items = [_delivery(each, _action(reader, each.position)) for each in found]
-    return {"items": items, "next": items[-1]["position"] if len(items) == limit else None}
+    return base.page(items, limit, "position")
 
 
-def view(subscription: Subscription, pending: int) -> View:
+def view(subscription: Subscription, pending: int) -> shown.Subscription:
     """Without the secret: it is shown when it is made, and never again."""
-    return {
-        "id": subscription.id,
-        "name": subscription.name,
-        "url": subscription.url,
-        "types": list(subscription.types),
-        "groups": subscription.groups,
-        "statuses": list(subscription.statuses),
-        "status": str(subscription.status),
-        "why": subscription.why,
-        "position": subscription.position,
-        "pending": pending,
-        "created_at": views.moment(subscription.created_at),
-        "by": subscription.by,
-    }
+    return shown.Subscription(
+        id=subscription.id,
+        name=subscription.name,
+        url=subscription.url,
+        types=list(subscription.types),
+        groups=subscription.groups,
+        statuses=list(subscription.statuses),  # type: ignore[arg-type]
+        status=subscription.status,
+        why=subscription.why,
+        position=subscription.position,
+        pending=pending,
+        created_at=subscription.created_at,
+        by=subscription.by,
+    )
 
 
-def _view(reader: Reader, subscription: Subscription, access: Access = EVERYTHING) -> View:
+def _view(reader: Reader, subscription: Subscription, access: Access = EVERYTHING) -> shown.Subscription:
     found = view(subscription, reader.subscriptions.count_pending(subscription.id))
     if not access.may(Need.MANAGE):
         # The path and query may hold the receiver's secret.
-        found["url"] = f"{origin(subscription.url)}/…"
+        found = msgspec.structs.replace(found, url=f"{origin(subscription.url)}/…")
     failed = reader.subscriptions.last_failed(subscription.id)
     if failed is not None and not subscription.why:
-        found["why"] = f"entry {failed.position} was not taken, try {failed.attempt}: {failed.error}"
+        why = f"entry {failed.position} was not taken, try {failed.attempt}: {failed.error}"
+        found = msgspec.structs.replace(found, why=why)
     return found
 
 
@@ -216,16 +222,16 @@ def _action(reader: Reader, position: int) -> str | None:
     return found[0][1].action if found and found[0][0] == position else None
 
 
-def _delivery(delivery: Delivery, action: str | None) -> View:
-    return {
-        "position": delivery.position,
-        "action": action,
-        "lane": delivery.lane,
-        "attempts": delivery.attempt,
-        "tried_since": views.moment(delivery.tried_since),
-        "due_at": views.moment(delivery.due_at),
-        "error": delivery.error,
-    }
+def _delivery(delivery: Delivery, action: str | None) -> shown.Delivery:
+    return shown.Delivery(
+        position=delivery.position,
+        action=action,
+        lane=delivery.lane,
+        attempts=delivery.attempt,
+        tried_since=delivery.tried_since,
+        due_at=delivery.due_at,
+        error=delivery.error,
+    )
 
 
 def _checked(service: Service, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -279,7 +285,7 @@ def _all_pending(reader: Reader, subscription: str) -> list[list[Delivery]]:
     return pages
 
 
-def _told(subscription: Subscription) -> View:
+def _told(subscription: Subscription) -> dict[str, object]:
     """What the journal tells of it; a URL's path may be a secret."""
     return {"types": subscription.types, "groups": subscription.groups, "statuses": subscription.statuses}
 

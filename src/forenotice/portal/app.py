@@ -1,16 +1,15 @@
-"""The portal's application: its pages, its files, and behind them the API."""
+"""The portal's application: its pages and its files, beside the API."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 
-from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Match, Route, Router
+from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from forenotice.control.routing import PREFIX
+from forenotice.control.app import Api, serves
 from forenotice.core import errors
 from forenotice.core.roles import Need
 from forenotice.portal.dispatch import Dispatcher
@@ -50,30 +49,35 @@ Polled = Callable[[str], datetime | None]
 
 
 def beside(
-    api: FastAPI,
+    api: Api,
     service: Service,
     *,
     once: SignInLink | None = None,
     polled: Polled = lambda _: None,
     guests_at: str | None = None,
 ) -> ASGIApp:
-    """The portal in front of the API; `polled` says when a VM was last heard here."""
+    """The portal beside the API; `polled` says when a VM was last heard here."""
     rendering = Renderer(Assets(), PLACES=PLACES, now=service.clock.now)
     portal = Portal(
         service=service,
         rendering=rendering,
-        limits=api.state.limits,
-        refusals=api.state.refusals,
-        expensive=api.state.expensive,
+        limits=api.limits,
+        refusals=api.refusals,
+        expensive=api.expensive,
         polled=polled,
         guests_at=guests_at or GUESTS_AT,
     )
     dispatcher = Dispatcher(portal)
     routes: list[BaseRoute] = [_route(dispatcher, declared) for declared in DECLARED]
     routes += SignIn(dispatcher, once).routes
-    routes.append(Route("/live", Live(dispatcher, api.state.tail), methods=["GET"]))
+    routes.append(Route("/live", Live(dispatcher, api.tail), methods=["GET"]))
     routes.append(Route(PLACE + "/{version}/{name}", partial(_file, dispatcher, rendering.assets), methods=["GET"]))
-    return Router(routes, redirect_slashes=False, default=_Otherwise(dispatcher, api))
+    pages = Router(routes, redirect_slashes=False, default=_Otherwise(dispatcher, api))
+
+    async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
+        await (api if serves(scope.get("path", "")) else pages)(scope, receive, send)
+
+    return dispatch
 
 
 def _route(dispatcher: Dispatcher, declared: Declared) -> Route:
@@ -98,24 +102,19 @@ async def _file(dispatcher: Dispatcher, assets: Assets, request: Request) -> Res
 
 
 class _Otherwise:
-    """Paths that no page has: the API's, and for people who mistyped one a page that says so."""
+    """Paths that nobody has: for people who mistyped one a page that says so, for programs the API's error."""
 
-    def __init__(self, dispatcher: Dispatcher, api: FastAPI) -> None:
+    def __init__(self, dispatcher: Dispatcher, api: Api) -> None:
         self._dispatcher = dispatcher
         self._api = api
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        by_person = scope["method"] == "GET" and "text/html" in request.headers.get("accept", "")
-        if by_person and not scope["path"].startswith(PREFIX) and not self._is_known(scope):
-            answer = await self._dispatcher.answered(request, _missing)
-            await answer(scope, receive, send)
+        if scope["method"] == "GET" and "text/html" in request.headers.get("accept", ""):
+            response = await self._dispatcher.answered(request, _missing)
+            await response(scope, receive, send)
         else:
             await self._api(scope, receive, send)
-
-    def _is_known(self, scope: Scope) -> bool:
-        # Matching writes into the scope, which the API is to have as it came.
-        return any(route.matches(dict(scope))[0] is not Match.NONE for route in self._api.routes)
 
 
 async def _missing(request: Request) -> Response:

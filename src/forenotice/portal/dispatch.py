@@ -143,7 +143,7 @@ class Dispatcher:
         if isinstance(error, errors.UnauthorizedError) and request.method in ("GET", "HEAD") and by_person:
             return self._to_sign_in(request)
         failure = self.failure(self._logged(request, error), error.message)
-        failure.headers.update(control_responses.waiting(error))
+        failure.headers.update(control_responses.headers_of(error))
         return failure
 
     def _logged(self, request: Request, error: errors.ForenoticeError) -> int:

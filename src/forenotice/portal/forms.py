@@ -6,15 +6,14 @@ from itertools import chain
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
-from pydantic import BaseModel, ValidationError
 from starlette.datastructures import ImmutableMultiDict
 from starlette.requests import Request
 
 from forenotice.control import requests
-from forenotice.control.errors import sentence
 from forenotice.core import errors
+from forenotice.views import base
 
-M = TypeVar("M", bound=BaseModel)
+M = TypeVar("M", bound=base.Request)
 Fields = ImmutableMultiDict[str, str]
 
 LARGEST = 256 * 1024
@@ -42,11 +41,7 @@ def require_sound(path: Mapping[str, str], *given: Fields) -> None:
 
 def asked(model: type[M], values: Mapping[str, Any]) -> M:
     """What the API would take in the same words."""
-    try:
-        return model.model_validate(dict(values))
-    except ValidationError as error:
-        found = [{**each, "loc": ("form", *each["loc"])} for each in error.errors()]
-        raise errors.RefusedError(sentence(found)) from None
+    return base.convert(dict(values), model, "the form", strict=False)
 
 
 def number(text: str) -> int | float | str | None:

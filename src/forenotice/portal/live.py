@@ -13,7 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from forenotice.control import responses
-from forenotice.control.tail import PAGE, Tail, happens
+from forenotice.control.stream import PAGE, Tail, happens
 from forenotice.core import errors
 from forenotice.core.journal import OF_TOKENS, Entry
 from forenotice.core.roles import Access, Need

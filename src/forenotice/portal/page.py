@@ -5,13 +5,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
-from pydantic import BaseModel
 from starlette.datastructures import ImmutableMultiDict
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from forenotice.control.asking import KEY
+from forenotice.control.api import KEY
 from forenotice.control.limits import ConcurrencyLimit, TokenLimits
-from forenotice.control.models import require_reason
 from forenotice.control.refusals import Refusals
 from forenotice.control.responses import status_of
 from forenotice.core import errors
@@ -22,8 +20,9 @@ from forenotice.portal.renderer import Renderer
 from forenotice.service.calls import Call
 from forenotice.service.context import Service
 from forenotice.service.tokens import Caller
+from forenotice.views import base
 
-M = TypeVar("M", bound=BaseModel)
+M = TypeVar("M", bound=base.Request)
 
 GUESTS_AT = "http://169.254.169.254"
 
@@ -95,10 +94,7 @@ class PageRequest:
 
     def call(self) -> Call:
         """A form is sent once, however often its button is pressed."""
-        try:
-            reason = require_reason(self.form.get("reason", "").strip())
-        except ValueError as error:
-            raise errors.RefusedError(str(error)) from None
+        reason = base.require_reason(self.form.get("reason", "").strip())
         return Call(
             actor=self.caller.actor,
             token_id=self.caller.id,

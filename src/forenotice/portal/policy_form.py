@@ -4,13 +4,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from forenotice.control import models
 from forenotice.core import errors
 from forenotice.core.fleet import Listening
 from forenotice.core.timing import SILENCE
 from forenotice.portal import forms, renderer
 from forenotice.portal.page import PageRequest
-from forenotice.service.calls import View
+from forenotice.portal.preview import View
+from forenotice.views.fleet import PolicyChange
 
 AUTO_APPROVED = ("auto_approve_restart", "auto_approve_redeploy")
 OF_ALL = ("listening", *AUTO_APPROVED, "max_user_operations", "windows")
@@ -70,7 +70,7 @@ def given(visit: PageRequest) -> Fields:
     return {name: visit.form.get(name, "").strip() for name in (*OF_ALL, *OF_GROUPS, "reason")}
 
 
-def asked(visit: PageRequest, sent: Fields, *, grouped: bool) -> dict[str, Any]:
+def asked(visit: PageRequest, sent: Fields, *, grouped: bool) -> PolicyChange:
     """The whole policy: what is left empty is not limited."""
     values: dict[str, Any] = {
         "listening": sent["listening"],
@@ -80,7 +80,7 @@ def asked(visit: PageRequest, sent: Fields, *, grouped: bool) -> dict[str, Any]:
     }
     if grouped:
         values |= {name: forms.number(sent[name]) for name in OF_GROUPS}
-    return visit.asked(models.PolicyChange, values).given()
+    return visit.asked(PolicyChange, values)
 
 
 def _text(value: object) -> str:

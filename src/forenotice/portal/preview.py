@@ -13,7 +13,7 @@ from forenotice.core.operations import EventType, Kind
 from forenotice.portal import renderer
 from forenotice.views import wording
 
-View = dict[str, Any]
+View = Any
 
 MOST_EVENTS = 12
 """Told one by one; a host may have many more."""

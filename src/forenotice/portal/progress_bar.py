@@ -37,6 +37,7 @@ class Line:
 
 
 def meter(counts: Counts) -> Meter:
+    counts = dict(counts)
     hosts = sum(counts.values())
     parts: list[tuple[float, float, str]] = []
     before = 0
@@ -87,7 +88,7 @@ def domains_told(domains: Sequence[int]) -> str:
 def _line(waves: Sequence[Wave], *, same: bool) -> Line:
     counts: Counter[str] = Counter()
     for wave in waves:
-        counts.update(wave["progress"])
+        counts.update(dict(wave["progress"]))
     title, detail = title_of(waves[0], same=same)
     if len(waves) > 1:
         title, detail = f"Waves {waves[0]['wave']} to {waves[-1]['wave']}", ""

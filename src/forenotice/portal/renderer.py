@@ -10,6 +10,7 @@ from types import CodeType
 from typing import Any, Final
 
 import jinja2
+import msgspec
 from jinja2.bccache import Bucket
 from markupsafe import Markup, escape
 from starlette.responses import Response
@@ -96,6 +97,7 @@ class Renderer:
         )
         self._environment.filters |= {
             "failed": wording.failed,
+            "fields": msgspec.structs.asdict,
             "machine": machine,
             "mark": mark,
             "moment": moment,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 
@@ -15,10 +15,11 @@ from forenotice.service.context import Service, UnitOfWork
 from forenotice.store.tokens import StoredResponse
 from forenotice.store.transaction import Reader
 from forenotice.store.writer import WriteRequest
+from forenotice.views.base import Response
 
 REMEMBERED = timedelta(hours=24)
 
-View = dict[str, Any]
+R = TypeVar("R", bound=Response)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +46,8 @@ class Call:
 SYSTEM = Call(actor=journal.SYSTEM)
 
 
-def recalled(reader: Reader, call: Call, now: datetime) -> View | None:
-    """What was answered when the same was asked under the same key."""
+def recalled(reader: Reader, call: Call, kind: type[R], now: datetime) -> R | None:
+    """The response to the same request under the same key."""
     known = None if call.key is None else reader.responses.find(call.token_id, call.key, now - REMEMBERED)
     if known is None:
         return None
@@ -54,21 +55,28 @@ def recalled(reader: Reader, call: Call, now: datetime) -> View | None:
         raise errors.ConflictError(
             f"Idempotency-Key {call.key!r} was used for another request: choose a new key", key=call.key
         )
-    remembered: View = msgspec.json.decode(known.result)
-    return remembered
+    try:
+        return msgspec.json.decode(known.result, type=kind)
+    except msgspec.ValidationError:
+        raise errors.ConflictError(
+            f"Idempotency-Key {call.key!r} was used before the service was upgraded: look at what it did, then choose "
+            "a new key",
+            key=call.key,
+        ) from None
 
 
 def command(
     service: Service,
     call: Call,
-    work: Callable[[UnitOfWork], View],
+    kind: type[R],
+    work: Callable[[UnitOfWork], R],
     *,
     shown_once: str = "",
     asked: str = "",
     only_looks: bool = False,
     about: Mapping[str, str] | None = None,
     **names: str,
-) -> View:
+) -> R:
     """Do the work once per key; its result is kept in the same transaction, but for a field that is secret.
 
     When there was nothing to do, the journal has what was asked, and about whom; of the same again only now and then.
@@ -76,8 +84,8 @@ def command(
     """
 
     @garbage_collection.paused()
-    def once(unit: UnitOfWork) -> View:
-        known = recalled(unit.transaction, call, unit.now)
+    def once(unit: UnitOfWork) -> R:
+        known = recalled(unit.transaction, call, kind, unit.now)
         if known is not None:
             return known
         result = work(unit)
@@ -90,7 +98,7 @@ def command(
         if call.key is None or in_vain:
             # What changed nothing can be done again; keeping each answer would fill the store.
             return result
-        kept = {name: None if name == shown_once else value for name, value in result.items()}
+        kept = msgspec.structs.replace(result, **{shown_once: None}) if shown_once else result
         response = StoredResponse(
             token=call.token_id,
             key=call.key,

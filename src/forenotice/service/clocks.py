@@ -7,11 +7,11 @@ import structlog
 
 from forenotice.core import errors, explanations, lifecycle
 from forenotice.core.explanations import Explanation
-from forenotice.service import views
 from forenotice.store.transaction import Transaction
+from forenotice.views.history import AcceptedClock
 
 if TYPE_CHECKING:
-    from forenotice.service.calls import Call, View
+    from forenotice.service.calls import Call
     from forenotice.service.context import Service, UnitOfWork
 
 log = structlog.get_logger()
@@ -101,7 +101,7 @@ def told(service: "Service", explanation: Explanation) -> Explanation:
     return explanation if behind < WORTH_TELLING else explanations.with_clock_behind(explanation, behind)
 
 
-def accept(service: "Service", call: "Call") -> "View":
+def accept(service: "Service", call: "Call") -> AcceptedClock:
     """The clock is right and the journal was ahead: continue from the clock's time, with the notice that was left.
 
     Only while no service runs: a running one would bring the journal's time back.
@@ -131,4 +131,4 @@ def accept(service: "Service", call: "Call") -> "View":
             lifecycle.correct_clock(draft, operation, journal)
         draft.note("clock.accepted", journal=journal, operations=len(live))
         unit.keep(draft)
-    return {"now": views.moment(now), "journal": views.moment(journal), "operations": len(live)}
+    return AcceptedClock(now=now, journal=journal, operations=len(live))

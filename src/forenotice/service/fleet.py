@@ -1,38 +1,37 @@
 """Operators' commands about hosts, groups and VMs."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import replace
-from typing import Any
 
 import msgspec
 
 from forenotice.core import errors, fleet, membership, reconciliation
 from forenotice.core.draft import Draft
-from forenotice.core.fleet import Facts, Host, Policy, Scope, ScopeKind
+from forenotice.core.fleet import Facts, Host, Policy, Scope
 from forenotice.core.membership import VmSpec
 from forenotice.core.reconciliation import Difference, FleetSpec
-from forenotice.service import views
-from forenotice.service.calls import Call, View, command
+from forenotice.service import fleetfile, views
+from forenotice.service.calls import Call, command
 from forenotice.service.context import Service, UnitOfWork
-from forenotice.service.fleetfile import FleetFile, PolicyTable
+from forenotice.views import fleet as shown
+from forenotice.views.base import Removed
 
 
-def add_host(service: Service, call: Call, *, name: str, **described: Any) -> View:
-    """The rest as fields of a `Host`."""
-
-    def work(unit: UnitOfWork) -> View:
-        draft = unit.draft(unit.transaction.worlds.load(hosts=[name]), call)
-        host = membership.add_host(draft, Host(name=name, **described))
+def add_host(service: Service, call: Call, asked: shown.NewHost) -> shown.Host:
+    def work(unit: UnitOfWork) -> shown.Host:
+        draft = unit.draft(unit.transaction.worlds.load(hosts=[asked.name]), call)
+        host = membership.add_host(draft, Host(**asked.given()))
         unit.keep(draft)
         return views.host(host, 0, 0)
 
-    return command(service, call, work)
+    return command(service, call, shown.Host, work)
 
 
-def set_host(service: Service, call: Call, name: str, **changes: Any) -> View:
+def set_host(service: Service, call: Call, name: str, asked: shown.HostChange) -> shown.Host:
     """Labels that are not given stay; one that is None is removed."""
+    changes = asked.given()
 
-    def work(unit: UnitOfWork) -> View:
+    def work(unit: UnitOfWork) -> shown.Host:
         moving_in = unit.transaction.operations.moving_to(name)
         draft = unit.draft(unit.transaction.worlds.load(hosts=[name], operations=moving_in), call)
         labels = {**draft.host(name).labels, **changes.get("labels", {})}
@@ -41,79 +40,80 @@ def set_host(service: Service, call: Call, name: str, **changes: Any) -> View:
         unit.keep(draft)
         return views.loaded_host(draft, name)
 
-    return command(service, call, work, asked="host.change", host=name)
+    return command(service, call, shown.Host, work, asked="host.change", host=name)
 
 
-def remove_host(service: Service, call: Call, name: str) -> View:
-    def work(unit: UnitOfWork) -> View:
+def remove_host(service: Service, call: Call, name: str) -> Removed:
+    def work(unit: UnitOfWork) -> Removed:
         moving_in = unit.transaction.operations.moving_to(name)
         draft = unit.draft(unit.transaction.worlds.load(hosts=[name], operations=moving_in), call)
         membership.remove_host(draft, name)
         unit.keep(draft)
-        return {"removed": name}
+        return Removed(removed=name)
 
-    return command(service, call, work)
+    return command(service, call, Removed, work)
 
 
-def add_group(service: Service, call: Call, *, name: str, kind: ScopeKind, policy: Mapping[str, object]) -> View:
-    def work(unit: UnitOfWork) -> View:
-        draft = unit.draft(unit.transaction.worlds.load(scopes=[fleet.group_key(name)]), call)
-        scope = membership.add_group(draft, name, kind, _changed_policy(Policy(), policy))
+def add_group(service: Service, call: Call, asked: shown.NewGroup) -> shown.AddedGroup:
+    def work(unit: UnitOfWork) -> shown.AddedGroup:
+        draft = unit.draft(unit.transaction.worlds.load(scopes=[fleet.group_key(asked.name)]), call)
+        scope = membership.add_group(draft, asked.name, asked.kind, asked.policy.of(Policy()))
         unit.keep(draft)
-        return {**views.group(scope, 0, unit.now, service.timing), "warnings": _warnings(unit, [scope.key])}
+        group = views.group(scope, 0, unit.now, service.timing)
+        return shown.AddedGroup(**msgspec.structs.asdict(group), warnings=_warnings(unit, [scope.key]))
 
-    return command(service, call, work)
+    return command(service, call, shown.AddedGroup, work)
 
 
-def remove_group(service: Service, call: Call, name: str) -> View:
-    def work(unit: UnitOfWork) -> View:
+def remove_group(service: Service, call: Call, name: str) -> Removed:
+    def work(unit: UnitOfWork) -> Removed:
         world = unit.transaction.worlds.load(scopes=[fleet.group_key(name)], members=True)
         draft = unit.draft(world, call)
         membership.remove_group(draft, name)
         unit.keep(draft)
-        return {"removed": name}
+        return Removed(removed=name)
 
-    return command(service, call, work)
+    return command(service, call, Removed, work)
 
 
-def set_group(service: Service, call: Call, name: str, policy: Mapping[str, object]) -> View:
-    def work(unit: UnitOfWork) -> View:
+def set_group(service: Service, call: Call, name: str, policy: shown.PolicyChange) -> shown.Group:
+    def work(unit: UnitOfWork) -> shown.Group:
         draft = unit.draft(unit.transaction.worlds.load(scopes=[fleet.group_key(name)], members=True), call)
         scope = _set_policy(unit, draft, fleet.group_key(name), policy)
         return views.group(scope, len(draft.vms_in(scope.key)), unit.now, service.timing)
 
-    return command(service, call, work, asked="group.change", scope=fleet.group_key(name))
+    return command(service, call, shown.Group, work, asked="group.change", scope=fleet.group_key(name))
 
 
-def set_policy(service: Service, call: Call, key: str, policy: Mapping[str, object]) -> View:
-    def work(unit: UnitOfWork) -> View:
+def set_policy(service: Service, call: Call, key: str, policy: shown.PolicyChange) -> shown.Policy:
+    def work(unit: UnitOfWork) -> shown.Policy:
         draft = unit.draft(unit.transaction.worlds.load(scopes=[key]), call)
-        return membership.policy_facts(_set_policy(unit, draft, key, policy).policy)
+        return shown.Policy.of(_set_policy(unit, draft, key, policy).policy)
 
-    return command(service, call, work, asked="policy.change", scope=key)
+    return command(service, call, shown.Policy, work, asked="policy.change", scope=key)
 
 
-def set_vm_policy(service: Service, call: Call, name: str, policy: Mapping[str, object]) -> View:
-    def work(unit: UnitOfWork) -> View:
+def set_vm_policy(service: Service, call: Call, name: str, policy: shown.PolicyChange) -> shown.Policy:
+    def work(unit: UnitOfWork) -> shown.Policy:
         draft = unit.draft(unit.transaction.worlds.load(vms=[name]), call)
         vm = draft.vm(name)
         if vm.group is not None:
             raise errors.ConflictError(
                 f"VM {name} goes by the policy of its group: change that of group {vm.group}", vm=name, group=vm.group
             )
-        return membership.policy_facts(_set_policy(unit, draft, vm.scope, policy).policy)
+        return shown.Policy.of(_set_policy(unit, draft, vm.scope, policy).policy)
 
-    return command(service, call, work, asked="policy.change", vm=name)
+    return command(service, call, shown.Policy, work, asked="policy.change", vm=name)
 
 
-def _set_policy(unit: UnitOfWork, draft: Draft, key: str, changes: Mapping[str, object]) -> Scope:
-    scope = membership.set_policy(draft, key, _changed_policy(draft.scope(key).policy, changes))
+def _set_policy(unit: UnitOfWork, draft: Draft, key: str, changes: shown.PolicyChange) -> Scope:
+    scope = membership.set_policy(draft, key, changes.of(draft.scope(key).policy))
     unit.keep(draft)
     return scope
 
 
-def add_vm(service: Service, call: Call, spec: VmSpec) -> View:
-    def work(unit: UnitOfWork) -> View:
+def add_vm(service: Service, call: Call, spec: VmSpec) -> shown.AddedVm:
+    def work(unit: UnitOfWork) -> shown.AddedVm:
         world = unit.transaction.worlds.load(
             vms=[spec.name],
             hosts=[spec.host],
@@ -126,13 +126,16 @@ def add_vm(service: Service, call: Call, spec: VmSpec) -> View:
         vm = membership.add_vm(draft, spec)
         unit.keep(draft)
         made = _warnings(unit, [] if vm.group else [vm.scope])
-        return {**views.vm(vm, draft.scope(vm.scope), unit.now, service.timing), "warnings": made}
+        view = views.vm(vm, draft.scope(vm.scope), unit.now, service.timing)
+        return shown.AddedVm(**msgspec.structs.asdict(view), warnings=made)
 
-    return command(service, call, work)
+    return command(service, call, shown.AddedVm, work)
 
 
-def set_vm(service: Service, call: Call, name: str, changes: Mapping[str, Any]) -> View:
-    def work(unit: UnitOfWork) -> View:
+def set_vm(service: Service, call: Call, name: str, asked: shown.VmChange) -> shown.Vm:
+    changes = asked.given()
+
+    def work(unit: UnitOfWork) -> shown.Vm:
         world = unit.transaction.worlds.load(
             vms=[name],
             hosts=[changes["host"]] if "host" in changes else [],
@@ -144,58 +147,62 @@ def set_vm(service: Service, call: Call, name: str, changes: Mapping[str, Any]) 
         draft = unit.draft(world, call)
         wanted = dict(changes)
         if "facts" in wanted:
-            wanted["facts"] = _changed_facts(draft.vm(name).facts, wanted["facts"])
+            wanted["facts"] = replace(draft.vm(name).facts, **wanted["facts"].given())
         if "addresses" in wanted:
             wanted["addresses"] = tuple(wanted["addresses"])
         vm = membership.set_vm(draft, name, wanted)
         unit.keep(draft)
         return views.vm(vm, draft.scope(vm.scope), unit.now, service.timing)
 
-    return command(service, call, work, asked="vm.change", vm=name)
+    return command(service, call, shown.Vm, work, asked="vm.change", vm=name)
 
 
-def remove_vm(service: Service, call: Call, name: str) -> View:
-    def work(unit: UnitOfWork) -> View:
+def remove_vm(service: Service, call: Call, name: str) -> Removed:
+    def work(unit: UnitOfWork) -> Removed:
         draft = unit.draft(unit.transaction.worlds.load(vms=[name]), call)
         membership.remove_vm(draft, name)
         unit.keep(draft)
-        return {"removed": name}
+        return Removed(removed=name)
 
-    return command(service, call, work)
+    return command(service, call, Removed, work)
 
 
-def apply(service: Service, call: Call, document: FleetFile, *, prune: bool, dry_run: bool, move: bool = False) -> View:
-    return apply_spec(service, call, document.spec(), prune=prune, move=move, dry_run=dry_run)
+def apply(
+    service: Service, call: Call, document: shown.Fleet, *, prune: bool, dry_run: bool, move: bool = False
+) -> shown.Applied:
+    return apply_spec(service, call, fleetfile.spec(document), prune=prune, move=move, dry_run=dry_run)
 
 
 def apply_spec(
     service: Service, call: Call, spec: FleetSpec, *, prune: bool, move: bool = False, dry_run: bool = False
-) -> View:
-    def work(unit: UnitOfWork) -> View:
+) -> shown.Applied:
+    def work(unit: UnitOfWork) -> shown.Applied:
         draft = unit.draft(unit.transaction.worlds.fleet(), call)
         differences = reconciliation.reconcile(draft, spec, prune=prune, move=move)
         if not dry_run:
             unit.keep(draft)
-        return {
-            "changes": [_difference(each) for each in differences if each.action != "keep"],
-            "kept": [_difference(each) for each in differences if each.action == "keep"],
-            "applied": not dry_run,
-            "warnings": _warnings(unit, _added(draft, differences)),
-        }
+        return shown.Applied(
+            changes=[_difference(each) for each in differences if each.action != "keep"],
+            kept=[_difference(each) for each in differences if each.action == "keep"],
+            applied=not dry_run,
+            warnings=_warnings(unit, _added(draft, differences)),
+        )
 
-    return command(service, call, work, asked="fleet.apply", only_looks=dry_run)
+    return command(service, call, shown.Applied, work, asked="fleet.apply", only_looks=dry_run)
 
 
-def diff(service: Service, document: FleetFile) -> View:
+def diff(service: Service, document: shown.Fleet) -> shown.Compared:
     """What applying a file would change with `prune` and `move`, if nothing stood in the way."""
     with service.store.read() as reader:
         world = reader.worlds.fleet()
-    return {"differences": [_difference(each) for each in reconciliation.compare(world, document.spec())]}
+    return shown.Compared(
+        differences=[_difference(each) for each in reconciliation.compare(world, fleetfile.spec(document))]
+    )
 
 
-def _difference(each: Difference) -> View:
-    fields = {name: {"from": _plain(before), "to": _plain(after)} for name, (before, after) in each.fields.items()}
-    return {"action": each.action, "noun": each.noun, "name": each.name, "fields": fields}
+def _difference(each: Difference) -> shown.Difference:
+    fields = {name: shown.Values(now=_plain(before), to=_plain(after)) for name, (before, after) in each.fields.items()}
+    return shown.Difference(action=each.action, noun=each.noun, name=each.name, fields=fields)  # type: ignore[arg-type]
 
 
 def _added(draft: Draft, differences: Iterable[Difference]) -> list[str]:
@@ -228,21 +235,4 @@ def _scopes(name: str, group: str | None) -> list[str]:
 
 
 def _plain(value: object) -> object:
-    return views.facts(value) if isinstance(value, Facts) else views.plain(value)
-
-
-def _changed_policy(policy: Policy, changes: Mapping[str, object]) -> Policy:
-    facts = membership.policy_facts(policy) | dict(changes)
-    try:
-        return msgspec.convert(facts, PolicyTable).policy()
-    except (msgspec.ValidationError, OverflowError) as error:
-        raise errors.RefusedError(f"that is not a policy: {error}") from None
-
-
-def _changed_facts(facts: Facts, changes: Mapping[str, Any]) -> Facts:
-    unknown = sorted(set(changes) - set(Facts.__dataclass_fields__))
-    if unknown:
-        raise errors.RefusedError(
-            f"a VM has no fact {unknown[0]!r}: it has {', '.join(sorted(Facts.__dataclass_fields__))}"
-        )
-    return replace(facts, **changes)
+    return msgspec.to_builtins(shown.Facts.of(value)) if isinstance(value, Facts) else views.plain(value)

@@ -1,19 +1,21 @@
-"""The fleet as a grid: hosts or groups by update domain, and in each cell its VMs with their state."""
+"""The fleet as a map: hosts or groups by update domain, and in each cell its VMs with their state."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Literal, TypeVar
+
+import msgspec
 
 from forenotice.core import operations
 from forenotice.core.fleet import GROUP_PREFIX, STANDALONE_PREFIX, natural_key
 from forenotice.core.lifecycle import is_listening
 from forenotice.core.operations import VmState
 from forenotice.core.selectors import Selector
-from forenotice.service.calls import View
 from forenotice.service.context import Service
 from forenotice.store.fleet import GroupFilter, Place
 from forenotice.store.transaction import Reader
+from forenotice.views.fleet import Cell, FleetMap, MappedVm, MapRow, Vm, VmWithState
 
 T = TypeVar("T")
 
@@ -33,9 +35,11 @@ URGENCY = {state: place for place, state in enumerate(VmState)}
 
 @dataclass(slots=True)
 class _Row:
-    noun: str
+    noun: Literal["host", "group", "standalone"]
     name: str
-    facts: View = field(default_factory=dict)
+    cordoned: bool = False
+    labels: Mapping[str, str] = field(default_factory=dict)
+    kind: str = ""
     members: int = 0
     """All its VMs, also where more than a page can hold."""
     most_shown: int = MOST_SHOWN
@@ -45,35 +49,35 @@ class _Row:
     def put(self, place: Place, state: VmState) -> None:
         self.cells.setdefault(place.update_domain, []).append((place.vm, state))
 
-    def view(self, domains: Sequence[int]) -> View:
+    def view(self, domains: Sequence[int]) -> MapRow:
         columns: dict[int, list[tuple[str, VmState]]] = {domain: [] for domain in domains}
         for domain, vms in sorted(self.cells.items()):
             columns[min(domain, domains[-1])] += vms
         placed = sum(map(len, columns.values()))
-        return {
-            "noun": self.noun,
-            "name": self.name,
-            **self.facts,
-            "vms": max(self.members, placed),
-            "left_out": max(self.members - placed, 0),
-            "cells": [_cell(vms, self.most_shown) for vms in columns.values()],
-        }
+        return MapRow(
+            noun=self.noun,
+            name=self.name,
+            cordoned=self.cordoned,
+            labels=dict(self.labels),
+            kind=self.kind,
+            vms=max(self.members, placed),
+            left_out=max(self.members - placed, 0),
+            cells=[_cell(vms, self.most_shown) for vms in columns.values()],
+        )
 
 
-def by_host(service: Service, *, after: str | None = None, rows: int = ROWS) -> View:
+def by_host(service: Service, *, after: str | None = None, rows: int = ROWS) -> FleetMap:
     """A page of hosts by name, beyond the name `after`."""
     with service.store.read() as reader:
         found = reader.hosts.page(after, rows + 1)
         shown, more = _page(found, rows)
         places = reader.vms.placed_on([host.name for host, _ in shown], MOST_VMS)
         known = _states(service, reader, places)
-    made = [
-        _Row("host", host.name, {"cordoned": host.cordoned, "labels": dict(host.labels)}, vms) for host, vms in shown
-    ]
+    made = [_Row("host", host.name, cordoned=host.cordoned, labels=host.labels, members=vms) for host, vms in shown]
     by_name = {row.name: row for row in made}
     for place in places:
         by_name[place.host].put(place, known[place.vm])
-    return _grid(made, made[-1].name if more else None)
+    return _map(made, made[-1].name if more else None)
 
 
 def by_group(
@@ -83,7 +87,7 @@ def by_group(
     seen: Selector | None = None,
     rows: int = ROWS,
     alone: int = STANDALONE,
-) -> View:
+) -> FleetMap:
     """A page of groups by name, then of standalone VMs, all in one row; beyond the scope with the key `after`."""
     behind = after or GROUP_PREFIX
     made: list[_Row] = []
@@ -92,7 +96,7 @@ def by_group(
         if behind.startswith(GROUP_PREFIX):
             groups = reader.scopes.groups(behind.removeprefix(GROUP_PREFIX), rows + 1, GroupFilter(seen=seen))
             shown, more = _page(groups, rows)
-            made += [_Row("group", scope.name, {"kind": scope.kind.value}, vms) for scope, vms in shown]
+            made += [_Row("group", scope.name, kind=scope.kind.value, members=vms) for scope, vms in shown]
             further = shown[-1][0].key if more else None
             behind = STANDALONE_PREFIX
         places = reader.vms.placed_in([GROUP_PREFIX + row.name for row in made], MOST_VMS)
@@ -109,7 +113,7 @@ def by_group(
         known = _states(service, reader, places)
     for place in places:
         by_key[place.scope].put(place, known[place.vm])
-    return _grid(made, further)
+    return _map(made, further)
 
 
 def names(service: Service, *, host: str | None = None, scope: str | None = None) -> list[str]:
@@ -119,11 +123,14 @@ def names(service: Service, *, host: str | None = None, scope: str | None = None
     return [place.vm for place in found]
 
 
-def with_states(service: Service, vms: Collection[View]) -> list[View]:
+def with_states(service: Service, vms: Collection[Vm]) -> list[VmWithState]:
     """VMs as operators see them, each with its state."""
     with service.store.read() as reader:
-        named = operations.furthest(reader.events.resources({vm["scope"] for vm in vms}))
-    return [{**vm, "state": str(operations.vm_state(named.get(vm["name"]), listening=vm["listening"]))} for vm in vms]
+        named = operations.furthest(reader.events.resources({vm.scope for vm in vms}))
+    return [
+        VmWithState(**msgspec.structs.asdict(vm), state=operations.vm_state(named.get(vm.name), listening=vm.listening))
+        for vm in vms
+    ]
 
 
 def _states(service: Service, reader: Reader, places: Collection[Place]) -> Mapping[str, VmState]:
@@ -146,24 +153,24 @@ def _page(found: list[tuple[T, int]], rows: int) -> tuple[list[tuple[T, int]], b
     return shown, len(shown) < len(found)
 
 
-def _grid(rows: Sequence[_Row], further: str | None) -> View:
+def _map(rows: Sequence[_Row], further: str | None) -> FleetMap:
     found = sorted({domain for row in rows for domain in row.cells}) or [0]
     domains = found[:MOST_DOMAINS]
     counts = Counter(state for row in rows for vms in row.cells.values() for _, state in vms)
-    return {
-        "domains": domains,
-        "folded": len(found) > len(domains),
-        "rows": [row.view(domains) for row in rows],
-        "states": {str(state): counts[state] for state in VmState},
-        "next": further,
-    }
+    return FleetMap(
+        domains=domains,
+        folded=len(found) > len(domains),
+        rows=[row.view(domains) for row in rows],
+        states={state: counts[state] for state in VmState},
+        next=further,
+    )
 
 
-def _cell(vms: list[tuple[str, VmState]], most: int) -> View:
+def _cell(vms: list[tuple[str, VmState]], most: int) -> Cell:
     """The most urgent where not all are shown; by name all the same, so that they keep their places."""
     by_name = sorted(vms, key=lambda vm: natural_key(vm[0]))
     shown = set(by_name if len(vms) <= most else sorted(by_name, key=lambda vm: URGENCY[vm[1]])[:most])
-    return {
-        "vms": [{"name": name, "state": str(state)} for name, state in by_name if (name, state) in shown],
-        "more": len(vms) - len(shown),
-    }
+    return Cell(
+        vms=[MappedVm(name=name, state=state) for name, state in by_name if (name, state) in shown],
+        more=len(vms) - len(shown),
+    )

@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -11,10 +11,12 @@ from forenotice.core import errors
 from forenotice.core.draft import World
 from forenotice.core.selectors import Selector
 from forenotice.service import views, visibility
-from forenotice.service.calls import Call, View, command, recalled
+from forenotice.service.calls import Call, command, recalled
 from forenotice.service.context import Service, UnitOfWork
 from forenotice.store.journal import JournalFilter
 from forenotice.store.retention import STAGES, Place, Stage, Step
+from forenotice.views import base, history
+from forenotice.views.base import Page
 
 MANY = 1000
 """Entries that an export holds at once."""
@@ -33,21 +35,21 @@ def page(
     newest_first: bool = False,
     seen: Selector | None = None,
     **filters: Any,
-) -> View:
+) -> Page[history.Entry]:
     """Filters as in the store's journal. Newest first, what follows an entry in the list came before it in time."""
     _require_zones(filters)
     if not visibility.may_ask_for(filters, seen):
-        return {"items": [], "next": None}
+        return Page(items=[], next=None)
     place: dict[str, Any] = {} if after is None else {"before" if newest_first else "after": after}
     with service.store.read() as reader:
         found = reader.journal.page(
             JournalFilter(seen=seen, **filters), limit=limit, newest_first=newest_first, **place
         )
     items = [views.entry(seq, visibility.entry(entry, seen)) for seq, entry in found]
-    return {"items": items, "next": items[-1]["seq"] if len(items) == limit else None}
+    return base.page(items, limit, "seq")
 
 
-def everything(service: Service, *, seen: Selector | None = None, **filters: Any) -> Iterator[list[View]]:
+def everything(service: Service, *, seen: Selector | None = None, **filters: Any) -> Iterator[list[history.Entry]]:
     """All that fits and is there now, oldest first, in lists; each is read on its own, as slowly as one likes."""
     _require_zones(filters)
     if not visibility.may_ask_for(filters, seen):
@@ -65,13 +67,13 @@ def everything(service: Service, *, seen: Selector | None = None, **filters: Any
         after = found[-1][0]
 
 
-def _require_zones(filters: dict[str, Any]) -> None:
+def _require_zones(filters: Mapping[str, Any]) -> None:
     for bound in (filters.get("since"), filters.get("until")):
         if bound is not None and bound.tzinfo is None:
             raise errors.RefusedError("a time needs its zone: write 2026-01-31T12:00:00Z")
 
 
-def prune(service: Service, call: Call, *, before: datetime, dry_run: bool = False) -> View:
+def prune(service: Service, call: Call, *, before: datetime, dry_run: bool = False) -> history.Pruned:
     """What happened before a moment, unless it is live or somebody is still to be told of it."""
     now = service.clock.now()
     if before.tzinfo is None:
@@ -83,7 +85,7 @@ def prune(service: Service, call: Call, *, before: datetime, dry_run: bool = Fal
             removed, older = reader.retention.count(before), reader.retention.older(before)
         return _view(before, removed, older - removed["entries"], complete=not removed.total(), dry_run=True)
     with service.store.read() as reader:
-        known = recalled(reader, call, now)
+        known = recalled(reader, call, history.Pruned, now)
     if known is not None:
         return known
 
@@ -96,15 +98,14 @@ def prune(service: Service, call: Call, *, before: datetime, dry_run: bool = Fal
     service.transact(begin)
     removed, complete = _remove(service, before)
 
-    def end(unit: UnitOfWork) -> View:
+    def end(unit: UnitOfWork) -> history.Pruned:
         kept = unit.transaction.retention.older(before)
         draft = unit.draft(World(), call)
-        counts: dict[str, Any] = {name: removed[name] for name in REMOVED}
-        draft.note("history.pruned", before=before, **counts)
+        draft.note("history.pruned", before=before, **_counts(removed))
         unit.keep(draft)
         return _view(before, removed, kept, complete=complete, dry_run=False)
 
-    return command(service, call, end)
+    return command(service, call, history.Pruned, end)
 
 
 def _remove(service: Service, before: datetime) -> tuple[Counter[str], bool]:
@@ -132,6 +133,10 @@ def _step(stage: Stage, before: datetime, place: Place | None, unit: UnitOfWork)
     return stage(unit.transaction.retention, before, place)
 
 
-def _view(before: datetime, removed: Counter[str], kept: int, *, complete: bool, dry_run: bool) -> View:
-    counts = {name: removed[name] for name in REMOVED}
-    return {"before": views.moment(before), **counts, "kept": kept, "complete": complete, "dry_run": dry_run}
+def _counts(removed: Counter[str]) -> Mapping[str, Any]:
+    return {name: removed[name] for name in REMOVED}
+
+
+def _view(before: datetime, removed: Counter[str], kept: int, *, complete: bool, dry_run: bool) -> history.Pruned:
+    counts = _counts(removed)
+    return history.Pruned(before=before, **counts, kept=kept, complete=complete, dry_run=dry_run)

@@ -1,17 +1,22 @@
 """Operators' commands about operations and events."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 
-from forenotice.core import announcements, errors, fleet, lifecycle, roles, selectors
+from forenotice.core import announcements, errors, fleet, lifecycle, operations, roles, selectors
 from forenotice.core.draft import Draft, World
-from forenotice.core.operations import Kind, Operation, UserLimits
+from forenotice.core.operations import Kind, UserLimits
 from forenotice.service import views, visibility
-from forenotice.service.calls import Call, View, command
+from forenotice.service.calls import Call, command
 from forenotice.service.context import Service, UnitOfWork
 from forenotice.store.fleet import HostFilter
 from forenotice.store.transaction import Reader
+from forenotice.views.maintenance import Event, Operation, Operations
+
+PART = re.compile(r"[!*?:]")
+"""What a part of a selector of hosts has, and no name."""
 
 
 def schedule(
@@ -22,20 +27,20 @@ def schedule(
     names: Sequence[str],
     notice: timedelta | None = None,
     reason: str = "",
-) -> View:
+) -> Operations:
     """One operation for each VM or host named, or host selected: all of them or none."""
     require_sound(call, kind, names)
     call = call.because(reason)
 
-    def work(unit: UnitOfWork) -> View:
+    def work(unit: UnitOfWork) -> Operations:
         meant = selected(unit.transaction, call, kind, names)
         draft = unit.draft(load(unit.transaction, kind, meant, service.limits), call)
         made = decide(draft, call, kind=kind, names=meant, notice=notice)
         unit.keep(draft)
         # A tenant names VMs of its own scopes and sees all that it has asked for: nothing is to be left out.
-        return {"operations": [_view(draft, operation.id) for operation in made]}
+        return Operations(operations=[_view(draft, operation.id) for operation in made])
 
-    return command(service, call, work)
+    return command(service, call, Operations, work)
 
 
 def require_sound(call: Call, kind: Kind, names: Sequence[str]) -> None:
@@ -45,6 +50,10 @@ def require_sound(call: Call, kind: Kind, names: Sequence[str]) -> None:
     if not names:
         raise errors.RefusedError("no VM or host is named: name at least one")
     for name, times in Counter(names).items():
+        if PART.search(name) and "," not in name:
+            selectors.of_hosts(name)
+        else:
+            fleet.require_name("VM or host", name)
         if times > 1:
             raise errors.RefusedError(f"{name} is named twice: name each once")
 
@@ -73,7 +82,9 @@ def load(reader: Reader, kind: Kind, names: Sequence[str], limits: UserLimits) -
     return reader.worlds.to_schedule(names, targets=targets, asked_by=limits.any)
 
 
-def decide(draft: Draft, call: Call, *, kind: Kind, names: Sequence[str], notice: timedelta | None) -> list[Operation]:
+def decide(
+    draft: Draft, call: Call, *, kind: Kind, names: Sequence[str], notice: timedelta | None
+) -> list[operations.Operation]:
     """The operations, on a draft of what `load` gave: whether it is kept or thrown away is the caller's affair."""
     if call.access.scopes is not None:
         named = World(vms={name: vm for name in names if (vm := draft.world.vms.get(name))})
@@ -86,10 +97,10 @@ def decide(draft: Draft, call: Call, *, kind: Kind, names: Sequence[str], notice
     ]
 
 
-def approve(service: Service, call: Call, event_id: str) -> View:
+def approve(service: Service, call: Call, event_id: str) -> Event:
     about: dict[str, str] = {}
 
-    def work(unit: UnitOfWork) -> View:
+    def work(unit: UnitOfWork) -> Event:
         draft = unit.draft(unit.transaction.worlds.load(events=[event_id]), call)
         event = draft.event(visibility.visible(draft, call.access.scopes).event(event_id).id)
         lifecycle.approve_as_operator(draft, event, call.actor)
@@ -98,28 +109,28 @@ def approve(service: Service, call: Call, event_id: str) -> View:
         shown = visibility.visible(draft, call.access.scopes)
         return views.event_of(shown.operation(event.operation), shown.event(event_id))
 
-    return command(service, call, work, asked="event.approve", about=about)
+    return command(service, call, Event, work, asked="event.approve", about=about)
 
 
-def cancel_event(service: Service, call: Call, event_id: str) -> View:
+def cancel_event(service: Service, call: Call, event_id: str) -> Operation:
     """An operation is indivisible: with one of its events all are cancelled."""
 
-    def work(unit: UnitOfWork) -> View:
+    def work(unit: UnitOfWork) -> Operation:
         draft = unit.draft(unit.transaction.worlds.load(events=[event_id]), call)
         return _cancel(unit, draft, call, visibility.visible(draft, call.access.scopes).event(event_id).operation)
 
-    return command(service, call, work)
+    return command(service, call, Operation, work)
 
 
-def cancel_operation(service: Service, call: Call, operation_id: str) -> View:
-    def work(unit: UnitOfWork) -> View:
+def cancel_operation(service: Service, call: Call, operation_id: str) -> Operation:
+    def work(unit: UnitOfWork) -> Operation:
         draft = unit.draft(unit.transaction.worlds.load(operations=[operation_id]), call)
         return _cancel(unit, draft, call, visibility.visible(draft, call.access.scopes).operation(operation_id).id)
 
-    return command(service, call, work)
+    return command(service, call, Operation, work)
 
 
-def _cancel(unit: UnitOfWork, draft: Draft, call: Call, operation_id: str) -> View:
+def _cancel(unit: UnitOfWork, draft: Draft, call: Call, operation_id: str) -> Operation:
     operation = draft.operation(operation_id)
     call.access.require_cancel(operation, draft.events_of(operation_id))
     lifecycle.cancel(draft, operation)
@@ -127,5 +138,5 @@ def _cancel(unit: UnitOfWork, draft: Draft, call: Call, operation_id: str) -> Vi
     return _view(visibility.visible(draft, call.access.scopes), operation_id)
 
 
-def _view(shown: Draft, operation_id: str) -> View:
+def _view(shown: Draft, operation_id: str) -> Operation:
     return views.operation(shown.operation(operation_id), shown.events_of(operation_id))

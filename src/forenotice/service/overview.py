@@ -14,13 +14,13 @@ from forenotice.core.operations import Event, Status
 from forenotice.core.roles import Access, Need
 from forenotice.core.selectors import Selector
 from forenotice.service import queries, views, visibility
-from forenotice.service.calls import View
 from forenotice.service.context import Service
 from forenotice.service.queries import with_targets
 from forenotice.store.events import EventFilter, EventSummary
 from forenotice.store.journal import JournalFilter
 from forenotice.store.operations import OperationFilter
 from forenotice.store.transaction import Reader
+from forenotice.views import maintenance
 from forenotice.wire import document, versions
 
 PAGE = 25
@@ -31,11 +31,11 @@ MOST_ENTRIES = 100
 
 def now(
     service: Service, access: Access, *, since: datetime, most: int, scope: str | None = None, page: int = 1
-) -> View:
+) -> maintenance.Overview:
     """All of one moment, for somebody who has this access; `scope`: of that one alone.
 
     `counts` are of live events by status. `bars` are live events, the most urgent first, then those that ended since,
-    the last first; their moments are not text. Those that ended have what live ones leave of `most`, and never less
+    the last first. Those that ended have what live ones leave of `most`, and never less
     than a quarter of it; `more` says whether there are others.
     `listed` is a page of the live ones, the most urgent first, each with why it waits and what the caller may do; a
     page beyond the last is the last.
@@ -53,19 +53,19 @@ def now(
         urgent = overview.live(PAGE, offset=(page - 1) * PAGE, scope=scope, seen=seen)
         listed = with_reasons(service, reader, {life.id: life.operation for life in urgent}, access)
     moment = service.clock.now()
-    return {
-        "now": moment,
-        "counts": {str(status): counts.get(status, 0) for status in (Status.STARTED, Status.SCHEDULED)},
-        "live": total,
-        "bars": [_bar(service, life, moment) for life in (*live, *ended[:left])],
-        "more": {"live": total > len(live), "ended": len(ended) > left},
-        "listed": listed,
-        "page": page,
-        "pages": pages,
-    }
+    return maintenance.Overview(
+        now=moment,
+        counts={status: counts.get(status, 0) for status in (Status.STARTED, Status.SCHEDULED)},
+        live=total,
+        bars=[_bar(service, life, moment) for life in (*live, *ended[:left])],
+        more=maintenance.More(live=total > len(live), ended=len(ended) > left),
+        listed=listed,
+        page=page,
+        pages=pages,
+    )
 
 
-def _bar(service: Service, life: EventSummary, now: datetime) -> View:
+def _bar(service: Service, life: EventSummary, now: datetime) -> maintenance.Bar:
     # An event that was cancelled alone never started, whatever became of its operation.
     started_at = None if life.status is Status.CANCELED else life.started_at
     expected_end = None
@@ -73,21 +73,23 @@ def _bar(service: Service, life: EventSummary, now: datetime) -> View:
         expected_end = rollout_plan.expected_end(
             life.kind, not_before=life.not_before, started_at=started_at, now=now, timing=service.timing
         )
-    return {
-        "id": life.id,
-        "scope": life.scope,
-        "resources": life.resources,
-        "type": life.type,
-        "status": life.status,
-        "created_at": life.created_at,
-        "not_before": life.not_before,
-        "started_at": started_at,
-        "ended_at": life.ended_at,
-        "expected_end": expected_end,
-    }
+    return maintenance.Bar(
+        id=life.id,
+        scope=life.scope,
+        resources=list(life.resources),
+        type=life.type,
+        status=life.status,
+        created_at=life.created_at,
+        not_before=life.not_before,
+        started_at=started_at,
+        ended_at=life.ended_at,
+        expected_end=expected_end,
+    )
 
 
-def with_reasons(service: Service, reader: Reader, events: Mapping[str, str], access: Access) -> list[View]:
+def with_reasons(
+    service: Service, reader: Reader, events: Mapping[str, str], access: Access
+) -> list[maintenance.LiveEvent]:
     """Live events by id, each with its operation's; all from one load, by the same rules as for one alone."""
     world = reader.worlds.to_explain(events=list(events))
     draft = with_targets(service, reader, set(events.values()), world)
@@ -95,40 +97,39 @@ def with_reasons(service: Service, reader: Reader, events: Mapping[str, str], ac
     return [_item(service, draft, shown, event_id, access) for event_id in events]
 
 
-def _item(service: Service, draft: Draft, shown: Draft, event_id: str, access: Access) -> View:
+def _item(service: Service, draft: Draft, shown: Draft, event_id: str, access: Access) -> maintenance.LiveEvent:
     event, seen = draft.event(event_id), shown.event(event_id)
     operation = draft.operation(event.operation)
     told = shown.operation(event.operation)
-    return {
-        **views.event_of(told, seen),
-        "started_at": views.moment(told.started_at),
-        "why": queries.explained(service, draft, event, access.scopes),
-        "may_approve": lifecycle.awaits_approval(event) and access.may(Need.OPERATE),
-        "may_cancel": lifecycle.may_be_canceled(operation)
-        and access.may_cancel(operation, draft.events_of(operation.id)),
-    }
+    return maintenance.LiveEvent(
+        **msgspec.structs.asdict(views.event_of(told, seen)),
+        started_at=told.started_at,
+        why=queries.explained(service, draft, event, access.scopes),
+        may_approve=lifecycle.awaits_approval(event) and access.may(Need.OPERATE),
+        may_cancel=lifecycle.may_be_canceled(operation) and access.may_cancel(operation, draft.events_of(operation.id)),
+    )
 
 
-def of_vm(service: Service, name: str, access: Access) -> View:
+def of_vm(service: Service, name: str, access: Access) -> maintenance.LiveEvents:
     with service.store.read() as reader:
         # Of each kind one can wait for a VM, and one be under way: that is never more.
         found = reader.events.page(None, MOST + 1, EventFilter(live=True, vm=name, seen=access.scopes))
         return _explained(service, reader, _urgent(found), access)
 
 
-def of_group(service: Service, name: str, access: Access) -> View:
+def of_group(service: Service, name: str, access: Access) -> maintenance.LiveEvents:
     with service.store.read() as reader:
         found = reader.events.live(MOST + 1, scope=group_key(name), seen=access.scopes)
         return _explained(service, reader, {life.id: life.operation for life in found}, access)
 
 
-def of_host(service: Service, name: str, access: Access) -> View:
+def of_host(service: Service, name: str, access: Access) -> maintenance.LiveEvents:
     """For whoever may see hosts."""
     with service.store.read() as reader:
         return _explained(service, reader, reader.events.on_host(name, MOST + 1), access)
 
 
-def planned(service: Service, access: Access, *, host: str | None = None) -> View:
+def planned(service: Service, access: Access, *, host: str | None = None) -> maintenance.PlannedOperations:
     """Planned operations with the time when guests are told; none for those with limited scopes."""
     with service.store.read() as reader:
         known = reader.operations.page(
@@ -136,13 +137,13 @@ def planned(service: Service, access: Access, *, host: str | None = None) -> Vie
         )
         draft = service.draft(reader.worlds.to_explain(operations=[each.id for each in known[:MOST]]))
     items = [
-        {
-            **views.operation(each, []),
-            "why": views.explanation(explanations.explain_operation(draft, each, service.expiry_from)),
-        }
+        maintenance.PlannedOperation(
+            **msgspec.structs.asdict(views.operation(each, [])),
+            why=views.explanation(explanations.explain_operation(draft, each, service.expiry_from)),
+        )
         for each in known[:MOST]
     ]
-    return {"items": items, "more": len(known) > MOST}
+    return maintenance.PlannedOperations(items=items, more=len(known) > MOST)
 
 
 def _urgent(events: list[Event]) -> dict[str, str]:
@@ -151,12 +152,12 @@ def _urgent(events: list[Event]) -> dict[str, str]:
     return {event.id: event.operation for event in ordered}
 
 
-def _explained(service: Service, reader: Reader, events: dict[str, str], access: Access) -> View:
+def _explained(service: Service, reader: Reader, events: dict[str, str], access: Access) -> maintenance.LiveEvents:
     shown = dict(list(events.items())[:MOST])
-    return {"items": with_reasons(service, reader, shown, access), "more": len(events) > MOST}
+    return maintenance.LiveEvents(items=with_reasons(service, reader, shown, access), more=len(events) > MOST)
 
 
-def of_event(service: Service, event_id: str, access: Access) -> View:
+def of_event(service: Service, event_id: str, access: Access) -> maintenance.EventDetail:
     """`entries` are this event's, its operation's, and what others have approved; the first and last of many."""
     with service.store.read() as reader:
         draft = service.draft(reader.worlds.load(events=[event_id]))
@@ -166,14 +167,14 @@ def of_event(service: Service, event_id: str, access: Access) -> View:
     operation = draft.operation(event.operation)
     events = draft.events_of(operation.id)
     scheduled = event.status is Status.SCHEDULED
-    return {
-        "event": views.event_of(shown.operation(operation.id), event),
-        "operation": views.operation(shown.operation(operation.id), shown.events_of(operation.id)),
-        "told": _told(draft, event) if event.status.live else None,
-        "entries": [views.entry(seq, visibility.entry(entry, access.scopes)) for seq, entry in entries],
-        "may_approve": scheduled and (not event.approved or event.implied) and access.may(Need.OPERATE),
-        "may_cancel": scheduled and access.may_cancel(operation, events),
-    }
+    return maintenance.EventDetail(
+        event=views.event_of(shown.operation(operation.id), event),
+        operation=views.operation(shown.operation(operation.id), shown.events_of(operation.id)),
+        told=dict(_told(draft, event)) if event.status.live else None,
+        entries=[views.entry(seq, visibility.entry(entry, access.scopes)) for seq, entry in entries],
+        may_approve=scheduled and (not event.approved or event.implied) and access.may(Need.OPERATE),
+        may_cancel=scheduled and access.may_cancel(operation, events),
+    )
 
 
 def _entries(reader: Reader, event: Event, seen: Selector | None) -> list[tuple[int, Entry]]:
@@ -189,7 +190,7 @@ def _entries(reader: Reader, event: Event, seen: Selector | None) -> list[tuple[
     ]
 
 
-def _told(draft: Draft, event: Event) -> View:
+def _told(draft: Draft, event: Event) -> Mapping[str, object]:
     """The event as its guests read it in the newest api-version."""
     scope = draft.scope(event.scope)
     [told] = msgspec.json.decode(document.render(documents.document(scope, [event]), versions.NEWEST))["Events"]

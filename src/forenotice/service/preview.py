@@ -1,21 +1,23 @@
 """What would come of scheduling something: who is told what, when it can start, and whom it waits for."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 
 from forenotice.core import explanations, placement
 from forenotice.core.blockers import BlockerKind
 from forenotice.core.documents import Document
-from forenotice.core.draft import Changes, Draft
+from forenotice.core.draft import Draft
 from forenotice.core.explanations import Explanation
 from forenotice.core.operations import Kind, Operation, Status
 from forenotice.core.selectors import Selector
 from forenotice.service import maintenance, views, visibility
-from forenotice.service.calls import Call, View
+from forenotice.service.calls import Call
 from forenotice.service.context import Service, allowance_for
+from forenotice.views.maintenance import EndedOperation, Preview, PreviewedEvent, PreviewedOperation
 from forenotice.wire import document, versions
 
 NOT_YET_KNOWN = "not yet known"
@@ -29,7 +31,7 @@ class Outcome:
     draft: Draft
     shown: Draft
     """The part of it that whoever asks may see."""
-    told: dict[str, View]
+    told: dict[str, Mapping[str, Any]]
     """What each new event's scope reads, by the event's id."""
     made_up: frozenset[str]
     """Ids of the new operations and events: they will have others, so these are not told."""
@@ -37,7 +39,9 @@ class Outcome:
     seen: Selector | None
 
 
-def preview(service: Service, call: Call, *, kind: Kind, names: Sequence[str], notice: timedelta | None = None) -> View:
+def preview(
+    service: Service, call: Call, *, kind: Kind, names: Sequence[str], notice: timedelta | None = None
+) -> Preview:
     """The same decisions and the same refusals as by `maintenance.schedule` at this moment; nothing is written."""
     maintenance.require_sound(call, kind, names)
     with service.store.read() as reader:
@@ -62,17 +66,22 @@ def preview(service: Service, call: Call, *, kind: Kind, names: Sequence[str], n
         expiry_from=service.expiry_from,
         seen=call.access.scopes,
     )
-    return {
-        "at": views.moment(draft.now),
-        "kind": str(kind),
-        "operations": [_operation(outcome, key) for key in made],
-        **_besides(changes, made_up),
-    }
+    ended = [each for key, each in changes.operations.items() if key not in made_up and not each.status.live]
+    return Preview(
+        at=draft.now,
+        kind=kind,
+        operations=[_operation(outcome, key) for key in made],
+        ends=[
+            EndedOperation(id=each.id, kind=each.kind, host=each.host, vms=list(each.vms), status=each.status)
+            for each in ended
+        ],
+        cordons=[host.name for host in changes.hosts.values() if host is not None and host.cordoned],
+    )
 
 
-def _told(documents: Sequence[Document], made: Collection[str]) -> dict[str, View]:
+def _told(documents: Sequence[Document], made: Collection[str]) -> dict[str, Mapping[str, Any]]:
     """The new events as their scopes' documents will have them in the newest api-version."""
-    found: dict[str, View] = {}
+    found: dict[str, Mapping[str, Any]] = {}
     for each in documents:
         new = replace(each, events=tuple(event for event in each.events if event.operation in made))
         rendered = msgspec.json.decode(document.render(new, versions.NEWEST))["Events"]
@@ -80,7 +89,7 @@ def _told(documents: Sequence[Document], made: Collection[str]) -> dict[str, Vie
     return found
 
 
-def _operation(outcome: Outcome, key: str) -> View:
+def _operation(outcome: Outcome, key: str) -> PreviewedOperation:
     draft, shown = outcome.draft, outcome.shown
     operation = draft.operation(key)
     view = views.operation(shown.operation(key), shown.events_of(key))
@@ -89,18 +98,23 @@ def _operation(outcome: Outcome, key: str) -> View:
     if operation.status is Status.STARTED:
         found = _of_started(draft, operation, found)
     explained = views.explanation(visibility.explanation(draft, found, outcome.seen))
-    return {
-        **view,
-        "id": None,
+    fields = msgspec.structs.asdict(view) | {
+        "id": "",
         "events": [
-            {**event, "id": None, "operation": None, "told": outcome.told[event["id"]]} for event in view["events"]
+            PreviewedEvent(
+                **msgspec.structs.asdict(event) | {"id": "", "operation": ""}, told=dict(outcome.told[event.id])
+            )
+            for event in view.events
         ],
-        "earliest": views.moment(earliest),
-        "latest": views.moment(found.until),
-        "sentence": explained["sentence"],
-        "sentences": explained["sentences"],
-        "waiting_for": [_without_made_up(outcome, facts) for facts in explained["waiting_for"]],
     }
+    return PreviewedOperation(
+        **fields,
+        earliest=earliest,
+        latest=found.until,
+        sentence=explained.sentence,
+        sentences=explained.sentences,
+        waiting_for=[_without_made_up(outcome, facts) for facts in explained.waiting_for],
+    )
 
 
 def _of_started(draft: Draft, operation: Operation, found: Explanation) -> Explanation:
@@ -113,23 +127,5 @@ def _of_started(draft: Draft, operation: Operation, found: Explanation) -> Expla
     return replace(found, sentences=tuple(said), until=operation.started_at, waiting_for=waiting)
 
 
-def _without_made_up(outcome: Outcome, facts: View) -> View:
+def _without_made_up(outcome: Outcome, facts: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in facts.items() if not (isinstance(value, str) and value in outcome.made_up)}
-
-
-def _besides(changes: Changes, made: Collection[str]) -> View:
-    """What else comes of it: a host that fails is cordoned, and what was announced for its VMs is over."""
-    ended = [each for key, each in changes.operations.items() if key not in made and not each.status.live]
-    return {
-        "ends": [
-            {
-                "id": each.id,
-                "kind": str(each.kind),
-                "host": each.host,
-                "vms": list(each.vms),
-                "status": str(each.status),
-            }
-            for each in ended
-        ],
-        "cordons": [host.name for host in changes.hosts.values() if host is not None and host.cordoned],
-    }

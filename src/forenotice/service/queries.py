@@ -2,21 +2,26 @@
 
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from forenotice.core import documents, driver_calls, errors, explanations, fleet, placement, selectors
 from forenotice.core.draft import Draft, World
 from forenotice.core.operations import Event, EventType, Operation, Status
 from forenotice.core.selectors import Selector
 from forenotice.service import clocks, fleet_map, views, visibility
-from forenotice.service.calls import View
 from forenotice.service.context import Service
 from forenotice.store.events import EventFilter
 from forenotice.store.fleet import GroupFilter, HostFilter, VmFilter
 from forenotice.store.operations import OperationFilter
 from forenotice.store.transaction import Reader
+from forenotice.views import base, maintenance
+from forenotice.views import fleet as shown
+from forenotice.views.base import Page
+from forenotice.views.fleet import Matches
 from forenotice.wire import document as wire_document
 from forenotice.wire import versions
+
+N = TypeVar("N", bound=shown.Host | shown.Vm | shown.Group)
 
 VERSIONS = tuple(version.name for version in reversed(versions.ALL))
 """Newest first."""
@@ -24,7 +29,6 @@ MOST = 20
 """Of each noun."""
 MEANT = frozenset("*?,!:")
 """Whoever writes one of these has a pattern in mind."""
-NOTHING: View = {"items": [], "more": False}
 LONGEST_PART = 62
 """With a wildcard at both ends it is as long as a pattern may be."""
 FEW = 10
@@ -38,15 +42,15 @@ def hosts(
     descending: bool = False,
     name: str | None = None,
     cordoned: bool | None = None,
-) -> View:
+) -> Page[shown.Host]:
     wanted = None if name is None else selectors.of_hosts(name)
     with service.store.read() as reader:
         found = reader.hosts.page(after, limit, HostFilter(name=wanted, cordoned=cordoned), descending=descending)
         used = reader.hosts.used([host.name for host, _ in found])
-    return _page([views.host(host, vms, used[host.name]) for host, vms in found], limit, "name")
+    return base.page([views.host(host, vms, used[host.name]) for host, vms in found], limit, "name")
 
 
-def host(service: Service, name: str) -> View:
+def host(service: Service, name: str) -> shown.Host:
     with service.store.read() as reader:
         draft = service.draft(reader.worlds.load(hosts=[name], operations=reader.operations.moving_to(name)))
     return views.loaded_host(draft, name)
@@ -63,7 +67,7 @@ def vms(
     group: str | None = None,
     spot: bool | None = None,
     seen: Selector | None = None,
-) -> View:
+) -> Page[shown.Vm]:
     scope = None if group is None else fleet.group_key(group)
     wanted = None if name is None else selectors.of_names(name)
     with service.store.read() as reader:
@@ -72,10 +76,10 @@ def vms(
         )
         scopes = reader.scopes.named({vm.scope for vm in found})
     now = service.clock.now()
-    return _page([views.vm(vm, scopes[vm.scope], now, service.timing) for vm in found], limit, "name")
+    return base.page([views.vm(vm, scopes[vm.scope], now, service.timing) for vm in found], limit, "name")
 
 
-def vm(service: Service, name: str, seen: Selector | None = None) -> View:
+def vm(service: Service, name: str, seen: Selector | None = None) -> shown.Vm:
     with service.store.read() as reader:
         draft = service.draft(reader.worlds.load(vms=[name]), seen)
     found = draft.vm(name)
@@ -90,15 +94,15 @@ def groups(
     descending: bool = False,
     name: str | None = None,
     seen: Selector | None = None,
-) -> View:
+) -> Page[shown.Group]:
     wanted = None if name is None else selectors.of_scopes(name)
     with service.store.read() as reader:
         found = reader.scopes.groups(after, limit, GroupFilter(seen=seen, name=wanted), descending=descending)
     now = service.clock.now()
-    return _page([views.group(scope, vms, now, service.timing) for scope, vms in found], limit, "name")
+    return base.page([views.group(scope, vms, now, service.timing) for scope, vms in found], limit, "name")
 
 
-def group(service: Service, name: str, seen: Selector | None = None) -> View:
+def group(service: Service, name: str, seen: Selector | None = None) -> shown.Group:
     key = fleet.group_key(name)
     with service.store.read() as reader:
         draft = service.draft(reader.worlds.load(scopes=[key], members=True), seen)
@@ -114,19 +118,20 @@ def operations(
     descending: bool = False,
     seen: Selector | None = None,
     **how: Any,
-) -> View:
+) -> Page[maintenance.Operation]:
     """Filters as in the store's list."""
     if not visibility.may_ask_for(how, seen):
-        return _page([], limit, "id")
+        return base.page([], limit, "id")
     with service.store.read() as reader:
         found = reader.operations.page(
             after, limit, OperationFilter(live=live, seen=seen, **how), descending=descending
         )
         draft = service.draft(reader.worlds.load(operations=[operation.id for operation in found]), seen)
-    return _page([views.operation(draft.operation(each.id), draft.events_of(each.id)) for each in found], limit, "id")
+    items = [views.operation(draft.operation(each.id), draft.events_of(each.id)) for each in found]
+    return base.page(items, limit, "id")
 
 
-def operation(service: Service, operation_id: str, seen: Selector | None = None) -> View:
+def operation(service: Service, operation_id: str, seen: Selector | None = None) -> maintenance.Operation:
     with service.store.read() as reader:
         draft = service.draft(reader.worlds.load(operations=[operation_id]), seen)
     return views.operation(draft.operation(operation_id), draft.events_of(operation_id))
@@ -143,7 +148,7 @@ def events(
     descending: bool = False,
     seen: Selector | None = None,
     **how: Any,
-) -> View:
+) -> Page[maintenance.Event]:
     """Filters as in the store's list; what was announced together stands in the document's order."""
     scope = None if group is None else fleet.group_key(group)
     with service.store.read() as reader:
@@ -152,17 +157,18 @@ def events(
         draft = service.draft(reader.worlds.load(operations=[event.operation for event in found]), seen)
     items = {each.id: views.event_of(draft.operation(each.operation), draft.event(each.id)) for each in found}
     ordered = sorted(documents.in_order(found), key=lambda each: each.created_at, reverse=descending)
-    return _page(list(items.values()), limit, "id") | {"items": [items[each.id] for each in ordered]}
+    page = base.page(list(items.values()), limit, "id")
+    return Page(items=[items[each.id] for each in ordered], next=page.next)
 
 
-def event(service: Service, event_id: str, seen: Selector | None = None) -> View:
+def event(service: Service, event_id: str, seen: Selector | None = None) -> maintenance.Event:
     with service.store.read() as reader:
         draft = service.draft(reader.worlds.load(events=[event_id]), seen)
     found = draft.event(event_id)
     return views.event_of(draft.operation(found.operation), found)
 
 
-def explain_event(service: Service, event_id: str, seen: Selector | None = None) -> View:
+def explain_event(service: Service, event_id: str, seen: Selector | None = None) -> maintenance.EventExplanation:
     with service.store.read() as reader:
         world = reader.worlds.to_explain(events=[event_id])
         event = service.draft(world, seen).event(event_id)
@@ -170,15 +176,17 @@ def explain_event(service: Service, event_id: str, seen: Selector | None = None)
     return explained(service, draft, draft.event(event.id), seen)
 
 
-def explained(service: Service, draft: Draft, event: Event, seen: Selector | None) -> View:
+def explained(service: Service, draft: Draft, event: Event, seen: Selector | None) -> maintenance.EventExplanation:
     """Why an event waits, on a draft of what explains its operation."""
     found = explanations.explain_event(draft, event, service.expiry_from)
-    return views.explanation(
-        clocks.told(service, visibility.explanation(draft, _with_calls(service, found, event.operation), seen))
-    )
+    found = visibility.explanation(draft, _with_calls(service, found, event.operation), seen)
+    view: maintenance.EventExplanation = views.explanation(clocks.told(service, found))
+    return view
 
 
-def explain_operation(service: Service, operation_id: str, seen: Selector | None = None) -> View:
+def explain_operation(
+    service: Service, operation_id: str, seen: Selector | None = None
+) -> maintenance.OperationExplanation:
     with service.store.read() as reader:
         world = reader.worlds.to_explain(operations=[operation_id])
         operation = service.draft(world, seen).operation(operation_id)
@@ -186,18 +194,14 @@ def explain_operation(service: Service, operation_id: str, seen: Selector | None
             world = reader.worlds.to_explain(operations=[operation_id, *reader.operations.moving_to(operation.host)])
         draft = with_targets(service, reader, [operation_id], world)
     found = explanations.explain_operation(draft, draft.operation(operation_id), service.expiry_from)
-    return views.explanation(
-        clocks.told(service, visibility.explanation(draft, _with_calls(service, found, operation_id), seen))
-    )
+    found = visibility.explanation(draft, _with_calls(service, found, operation_id), seen)
+    view: maintenance.OperationExplanation = views.explanation(clocks.told(service, found))
+    return view
 
 
 def _with_calls(service: Service, found: explanations.Explanation, operation_id: str) -> explanations.Explanation:
     pending = service.calls.pending(operation_id)
     return found if pending is None else explanations.with_pending_calls(found, pending)
-
-
-def _page(items: list[View], limit: int, key: str) -> View:
-    return {"items": items, "next": items[-1][key] if len(items) == limit else None}
 
 
 def document(service: Service, vm_name: str, version: str = VERSIONS[0], seen: Selector | None = None) -> bytes:
@@ -210,28 +214,28 @@ def document(service: Service, vm_name: str, version: str = VERSIONS[0], seen: S
     return wire_document.render(documents.document(scope, draft.live_events_in(scope.key)), wanted)
 
 
-def search(service: Service, text: str, *, see_hosts: bool, seen: Selector | None = None) -> View:
+def search(service: Service, text: str, *, see_hosts: bool, seen: Selector | None = None) -> shown.Found:
     """VMs, groups and hosts with this text in their name, prefixes first; with `*` or `?` the text is a pattern."""
     text = text.strip()
     # Refuses what was written, not what is made of it below.
     selector = selectors.of_hosts(text)
     found_hosts = _found(text, partial(hosts, service)) if see_hosts else None
     if selector.wanted_labels or selector.unwanted_labels:
-        return {"vms": NOTHING, "groups": NOTHING, "hosts": found_hosts}
+        return shown.Found(vms=Matches(), groups=Matches(), hosts=found_hosts)
     found_vms = _found(text, partial(vms, service, seen=seen))
-    return {
-        "vms": {**found_vms, "items": fleet_map.with_states(service, found_vms["items"])},
-        "groups": _found(text, partial(groups, service, seen=seen)),
-        "hosts": found_hosts,
-    }
+    return shown.Found(
+        vms=Matches(items=fleet_map.with_states(service, found_vms.items), more=found_vms.more),
+        groups=_found(text, partial(groups, service, seen=seen)),
+        hosts=found_hosts,
+    )
 
 
-def _found(text: str, ask: Callable[..., View]) -> View:
-    found: dict[str, View] = {}
+def _found(text: str, ask: Callable[..., Page[N]]) -> Matches[N]:
+    found: dict[str, N] = {}
     for pattern in _patterns(text):
         if len(found) <= MOST:
-            found = {each["name"]: each for each in (*found.values(), *ask(name=pattern, limit=MOST + 1)["items"])}
-    return {"items": list(found.values())[:MOST], "more": len(found) > MOST}
+            found = {each.name: each for each in (*found.values(), *ask(name=pattern, limit=MOST + 1).items)}
+    return Matches(items=list(found.values())[:MOST], more=len(found) > MOST)
 
 
 def _patterns(text: str) -> list[str]:

@@ -13,10 +13,11 @@ from forenotice.core.driver_calls import Finished
 from forenotice.core.operations import Operation, Status
 from forenotice.core.roles import Access, Role
 from forenotice.service import views
-from forenotice.service.calls import Call, View, command
+from forenotice.service.calls import Call, command
 from forenotice.service.context import Service, UnitOfWork
 from forenotice.service.tokens import Caller
 from forenotice.store.operations import DriverResult
+from forenotice.views import maintenance
 
 PREFIX = "fnc_"
 KEY = "callback-key"
@@ -62,11 +63,11 @@ def record(
     attempt: int,
     done: Sequence[str] = (),
     failures: Mapping[str, str] | None = None,
-) -> View:
+) -> maintenance.Operation:
     """The first result of an attempt counts; the same one again is the same as once."""
     outcome = Finished(done=tuple(done), failures=dict(failures or {}))
 
-    def work(unit: UnitOfWork) -> View:
+    def work(unit: UnitOfWork) -> maintenance.Operation:
         draft = unit.draft(unit.transaction.worlds.load(operations=[operation_id]), call)
         operation = draft.operation(operation_id)
         stored = unit.transaction.driver_results.of([operation_id])
@@ -90,7 +91,7 @@ def record(
             unit.keep(draft)
         return views.operation(operation, draft.events_of(operation_id))
 
-    return command(service, call, work)
+    return command(service, call, maintenance.Operation, work)
 
 
 def _require_asked(service: Service, draft: Draft, operation: Operation, attempt: int) -> None:

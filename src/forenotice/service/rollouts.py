@@ -8,21 +8,23 @@ from forenotice.core import errors, explanations, rollout_plan, rollout_progress
 from forenotice.core.draft import Draft, World
 from forenotice.core.roles import Access, Need
 from forenotice.core.rollouts import Request, Rollout, RolloutStatus, StopStatus
-from forenotice.service import clocks
-from forenotice.service import rollout_views as views
-from forenotice.service.calls import Call, View, command, recalled
+from forenotice.service import clocks, views
+from forenotice.service.calls import Call, command, recalled
 from forenotice.service.context import ALLOWANCES, Service, UnitOfWork
 from forenotice.service.queries import with_targets
-from forenotice.service.rollout_views import NAMES
-from forenotice.service.views import explanation
+from forenotice.service.views import NAMES
 from forenotice.store.rollouts import RolloutFilter
 from forenotice.store.transaction import Reader, Transaction
+from forenotice.views import base
+from forenotice.views import rollouts as shown
+from forenotice.views.base import Page
+from forenotice.views.maintenance import RolloutExplanation
 
 SAMPLE = 10
 """Hosts that an explanation looks at, of those under way and of those that wait."""
 
 
-def plan(service: Service, request: Request) -> View:
+def plan(service: Service, request: Request) -> shown.RolloutPlan:
     """What it would come to; nothing is done. What could not be started is refused here too."""
     _require_gate(service, request)
     fleet = _fleet(service)
@@ -31,23 +33,23 @@ def plan(service: Service, request: Request) -> View:
     return views.plan(rollout_plan.plan(fleet, request), request)
 
 
-def start(service: Service, call: Call, request: Request) -> View:
+def start(service: Service, call: Call, request: Request) -> shown.Rollout:
     """Waves come from a view of the fleet before; what is promised is checked when each host is announced."""
     with service.store.read() as reader:
-        known = recalled(reader, call, service.clock.now())
+        known = recalled(reader, call, shown.Rollout, service.clock.now())
     if known is not None:
         return known
     _require_gate(service, request)
     order, domains = _order(_fleet(service), request)
 
-    def work(unit: UnitOfWork) -> View:
+    def work(unit: UnitOfWork) -> shown.Rollout:
         _require_alone(unit.transaction, request, order)
         draft = unit.draft(World(), call)
         rollout = rollout_progress.begin(draft, request, order, domains)
         unit.keep(draft)
         return _view(unit.transaction, rollout)
 
-    return command(service, call, work)
+    return command(service, call, shown.Rollout, work)
 
 
 def _order(draft: Draft, request: Request) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
@@ -68,31 +70,30 @@ def page(
     live: bool | None = None,
     status: RolloutStatus | None = None,
     access: Access,
-) -> View:
+) -> Page[shown.ListedRollout]:
     """Without what is told by wave: hosts are only counted here."""
     with service.store.read() as reader:
         found = reader.rollouts.page(after, limit, RolloutFilter(live=live, status=status), descending=descending)
         counts = reader.rollouts.counts([rollout.id for rollout in found])
-    items = [views.listed(_told(rollout, access), counts[rollout.id]) for rollout in found]
-    return {"items": items, "next": items[-1]["id"] if len(items) == limit else None}
+    items = [views.listed_rollout(_told(rollout, access), counts[rollout.id]) for rollout in found]
+    return base.page(items, limit, "id")
 
 
-def show(service: Service, rollout_id: str, access: Access) -> View:
+def show(service: Service, rollout_id: str, access: Access) -> shown.Rollout:
     with service.store.read() as reader:
         return _view(reader, _told(_named(reader, rollout_id), access))
 
 
 def hosts(
     service: Service, rollout_id: str, *, after: str | None = None, limit: int = 100, status: StopStatus | None = None
-) -> View:
+) -> Page[shown.RolloutHost]:
     with service.store.read() as reader:
         _named(reader, rollout_id)
         stops = reader.rollouts.stops(rollout_id, after or "", limit, status)
-    items = [views.stop(stop) for stop in stops]
-    return {"items": items, "next": items[-1]["host"] if len(items) == limit else None}
+    return base.page([views.stop(stop) for stop in stops], limit, "host")
 
 
-def explain(service: Service, rollout_id: str) -> View:
+def explain(service: Service, rollout_id: str) -> RolloutExplanation:
     """Why it is where it is: its pause, its gate, its windows, whom its operations wait for, who is not yet due."""
     with service.store.read() as reader:
         rollout = _named(reader, rollout_id)
@@ -105,15 +106,16 @@ def explain(service: Service, rollout_id: str) -> View:
     found = explanations.explain_rollout(
         draft, rollout, live, waiting, service.expiry_from, more=len(all_live) - len(live)
     )
-    return explanation(clocks.told(service, found))
+    explained: RolloutExplanation = views.explanation(clocks.told(service, found))
+    return explained
 
 
-def pause(service: Service, call: Call, rollout_id: str) -> View:
+def pause(service: Service, call: Call, rollout_id: str) -> shown.Rollout:
     why = f"{rollout_progress.PAUSED_BY}{call.actor}" + (f": {call.reason}" if call.reason else "")
     return _change(service, call, rollout_id, lambda draft, rollout: rollout_progress.pause(draft, rollout, why))
 
 
-def resume(service: Service, call: Call, rollout_id: str, *, retry: bool = False) -> View:
+def resume(service: Service, call: Call, rollout_id: str, *, retry: bool = False) -> shown.Rollout:
     """With `retry`, hosts that failed have another try."""
 
     def work(unit: UnitOfWork, draft: Draft) -> None:
@@ -124,7 +126,7 @@ def resume(service: Service, call: Call, rollout_id: str, *, retry: bool = False
     return _change_with(service, call, rollout_id, work)
 
 
-def cancel(service: Service, call: Call, rollout_id: str) -> View:
+def cancel(service: Service, call: Call, rollout_id: str) -> shown.Rollout:
     def work(unit: UnitOfWork, draft: Draft) -> None:
         rollout_progress.cancel(draft, draft.rollout(rollout_id))
         unit.transaction.rollouts.change_stops(
@@ -134,12 +136,14 @@ def cancel(service: Service, call: Call, rollout_id: str) -> View:
     return _change_with(service, call, rollout_id, work)
 
 
-def _change(service: Service, call: Call, rollout_id: str, decide: Callable[[Draft, Rollout], None]) -> View:
+def _change(service: Service, call: Call, rollout_id: str, decide: Callable[[Draft, Rollout], None]) -> shown.Rollout:
     return _change_with(service, call, rollout_id, lambda _, draft: decide(draft, draft.rollout(rollout_id)))
 
 
-def _change_with(service: Service, call: Call, rollout_id: str, decide: Callable[[UnitOfWork, Draft], None]) -> View:
-    def work(unit: UnitOfWork) -> View:
+def _change_with(
+    service: Service, call: Call, rollout_id: str, decide: Callable[[UnitOfWork, Draft], None]
+) -> shown.Rollout:
+    def work(unit: UnitOfWork) -> shown.Rollout:
         live = unit.transaction.rollouts.live_operations(rollout_id)
         world = unit.transaction.worlds.load(rollouts=[rollout_id], operations=live)
         draft = unit.draft(world, call)
@@ -147,7 +151,7 @@ def _change_with(service: Service, call: Call, rollout_id: str, decide: Callable
         unit.keep(draft)
         return _view(unit.transaction, draft.rollout(rollout_id))
 
-    return command(service, call, work)
+    return command(service, call, shown.Rollout, work)
 
 
 def _fleet(service: Service) -> Draft:
@@ -188,5 +192,5 @@ def _told(rollout: Rollout, access: Access) -> Rollout:
     return replace(rollout, gate_result=gate_result, options=rollout.options.told())
 
 
-def _view(reader: Reader | Transaction, rollout: Rollout) -> View:
+def _view(reader: Reader | Transaction, rollout: Rollout) -> shown.Rollout:
     return views.rollout(rollout, reader.rollouts.tally(rollout.id))

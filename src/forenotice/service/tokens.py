@@ -8,17 +8,20 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import structlog
 
 from forenotice import datadirectory
 from forenotice.core import errors, fleet, roles
 from forenotice.core import roles as network
 from forenotice.core.roles import Access, Role
-from forenotice.service import views
-from forenotice.service.calls import SYSTEM, Call, View, command
+from forenotice.service.calls import SYSTEM, Call, command
 from forenotice.service.context import Service, UnitOfWork
-from forenotice.settings.spans import NEVER
+from forenotice.settings.spans import NEVER, Span
 from forenotice.store.tokens import MOST_TOKENS, Token
+from forenotice.views import base
+from forenotice.views import tokens as shown
+from forenotice.views.base import Page
 
 log = structlog.get_logger()
 
@@ -49,6 +52,18 @@ class Caller:
         return f"{roles.TENANT if self.access.role is Role.TENANT else 'operator:'}{self.name}"
 
 
+def lifetime(text: str | None) -> timedelta | None:
+    """A duration as it is sent; may be NEVER."""
+    return NEVER if text == "never" else None if text is None else span(text)
+
+
+def span(text: str) -> timedelta:
+    try:
+        return Span.read(text)
+    except ValueError as error:
+        raise errors.RefusedError(str(error)) from None
+
+
 def create(
     service: Service,
     call: Call,
@@ -58,7 +73,7 @@ def create(
     scopes: str | None = None,
     expires_in: timedelta | None = None,
     networks: Sequence[str] = (),
-) -> View:
+) -> shown.CreatedToken:
     """`expires_in` may be NEVER; None: LIFETIME."""
     fleet.require_name("token", name)
     roles.access(role, scopes)
@@ -66,19 +81,19 @@ def create(
     _require_lasting(lasts)
     found = network.parse_networks(networks)
 
-    def work(unit: UnitOfWork) -> View:
+    def work(unit: UnitOfWork) -> shown.CreatedToken:
         _require_new(unit, name)
         token, secret = _new(unit, name, role)
         token = replace(token, selector=scopes, networks=found, expires_at=_end(unit, lasts))
         _note(unit, token, "token.created", call)
-        return {**_view(token), "token": secret}
+        return shown.CreatedToken(**msgspec.structs.asdict(_view(token)), token=secret)
 
-    return command(service, call, work, shown_once="token")
+    return command(service, call, shown.CreatedToken, work, shown_once="token")
 
 
 def rotate(
     service: Service, call: Call, token_id: str, *, overlap: timedelta = OVERLAP, expires_in: timedelta | None = None
-) -> View:
+) -> shown.CreatedToken:
     """A new secret for the same token. The old one works for the `overlap`; without one, its sessions end.
 
     The token starts a new lifetime of the same length, unless `expires_in` says otherwise."""
@@ -86,7 +101,7 @@ def rotate(
         raise errors.RefusedError(f"the old secret cannot overlap so long: give 0s to {LONGEST_OVERLAP.days}d")
     _require_lasting(LIFETIME if expires_in is None else expires_in)
 
-    def work(unit: UnitOfWork) -> View:
+    def work(unit: UnitOfWork) -> shown.CreatedToken:
         token = unit.transaction.tokens.by_id(token_id)
         if token is None or not _is_valid(token, unit.now):
             raise errors.NotFoundError(f"there is no token {token_id!r} that is still valid", token=token_id)
@@ -104,12 +119,12 @@ def rotate(
             unit.transaction.sessions.keep_newest(token.id, 0)
         _note(unit, rotated, "token.rotated", call)
         before.append(token.digest)
-        return {**_view(rotated), "token": secret}
+        return shown.CreatedToken(**msgspec.structs.asdict(_view(rotated)), token=secret)
 
     before: list[str] = []
-    made = command(service, call, work, shown_once="token")
-    if before and service.token_file is not None:
-        _replace(service.token_file, before[-1], made["token"])
+    made = command(service, call, shown.CreatedToken, work, shown_once="token")
+    if before and service.token_file is not None and made.token is not None:
+        _replace(service.token_file, before[-1], made.token)
     return made
 
 
@@ -143,17 +158,19 @@ def create_first(service: Service, keep: Callable[[str], None]) -> bool:
     return service.transact(work)
 
 
-def list_all(service: Service) -> View:
+def list_all(service: Service) -> Page[shown.Token]:
     return page(service, limit=MOST_TOKENS)
 
 
-def page(service: Service, *, after: str | None = None, limit: int = 100, descending: bool = False) -> View:
+def page(
+    service: Service, *, after: str | None = None, limit: int = 100, descending: bool = False
+) -> Page[shown.Token]:
     with service.store.read() as reader:
         items = [_shown(service, token) for token in reader.tokens.page(after, limit, descending=descending)]
-    return {"items": items, "next": items[-1]["id"] if len(items) == limit else None}
+    return base.page(items, limit, "id")
 
 
-def show(service: Service, token_id: str) -> View:
+def show(service: Service, token_id: str) -> shown.Token:
     with service.store.read() as reader:
         token = reader.tokens.by_id(token_id)
     if token is None:
@@ -161,8 +178,8 @@ def show(service: Service, token_id: str) -> View:
     return _shown(service, token)
 
 
-def revoke(service: Service, call: Call, token_id: str) -> View:
-    def work(unit: UnitOfWork) -> View:
+def revoke(service: Service, call: Call, token_id: str) -> shown.Token:
+    def work(unit: UnitOfWork) -> shown.Token:
         if not unit.transaction.tokens.revoke(token_id, unit.now):
             raise errors.NotFoundError(f"there is no token {token_id!r} that is still valid", token=token_id)
         revoked = unit.transaction.tokens.by_id(token_id)
@@ -172,7 +189,7 @@ def revoke(service: Service, call: Call, token_id: str) -> View:
         unit.keep(draft)
         return _view(revoked)
 
-    return command(service, call, work)
+    return command(service, call, shown.Token, work)
 
 
 def never_expiring(service: Service) -> list[str]:
@@ -285,7 +302,7 @@ def _note(unit: UnitOfWork, token: Token, action: str, call: Call) -> None:
     """Store it and journal it."""
     unit.transaction.tokens.put(token)
     draft = unit.draft(unit.transaction.worlds.load(), call)
-    facts = {key: value for key, value in _view(token).items() if key in NOTED and value}
+    facts = {key: value for key, value in msgspec.to_builtins(_view(token)).items() if key in NOTED and value}
     draft.note(action, **facts)
     unit.keep(draft)
 
@@ -295,20 +312,20 @@ def _note_use(service: Service, token: Token, now: datetime) -> None:
         service.used[token.id] = now
 
 
-def _shown(service: Service, token: Token) -> View:
+def _shown(service: Service, token: Token) -> shown.Token:
     return _view(replace(token, last_used_at=service.used.get(token.id, token.last_used_at)))
 
 
-def _view(token: Token) -> View:
-    return {
-        "id": token.id,
-        "name": token.name,
-        "role": token.role,
-        "scopes": token.selector,
-        "networks": list(token.networks),
-        "expires_at": views.moment(token.expires_at),
-        "previous_until": views.moment(token.previous_until),
-        "created_at": views.moment(token.created_at),
-        "last_used_at": views.moment(token.last_used_at),
-        "revoked_at": views.moment(token.revoked_at),
-    }
+def _view(token: Token) -> shown.Token:
+    return shown.Token(
+        id=token.id,
+        name=token.name,
+        role=Role(token.role),
+        scopes=token.selector,
+        networks=list(token.networks),
+        expires_at=token.expires_at,
+        previous_until=token.previous_until,
+        created_at=token.created_at,
+        last_used_at=token.last_used_at,
+        revoked_at=token.revoked_at,
+    )

@@ -1,5 +1,6 @@
 """What all views share: requests and responses, pages of lists, errors, examples, and types of fields."""
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -68,22 +69,29 @@ def example(value: S) -> S:
 
 
 def decode(body: bytes, kind: type[T], place: str = "the body") -> T:
+    if not body:
+        raise errors.RefusedError(f"{place} is missing: send JSON")
     try:
-        return msgspec.json.decode(body, type=kind)
+        return msgspec.json.decode(body, type=kind, dec_hook=_read)
     except msgspec.ValidationError as error:
         raise errors.RefusedError(validation.sentence(error, kind, place)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise errors.RefusedError(
-            f"{place} is not JSON in UTF-8, or is nested too deeply: {str(error)[:1].lower()}{str(error)[1:]}"
+            f"{place} is not JSON ({error}): send JSON in UTF-8, without lone surrogates (\\ud800), NaN and Infinity"
         ) from None
 
 
 def convert(values: object, kind: type[T], place: str, *, strict: bool = True) -> T:
     """The same of values that were read already; not strict: of text, such as a query's."""
     try:
-        return msgspec.convert(values, kind, strict=strict)
+        return msgspec.convert(values, kind, strict=strict, dec_hook=_read)
     except msgspec.ValidationError as error:
         raise errors.RefusedError(validation.sentence(error, kind, place)) from None
+
+
+def _read(kind: Any, value: object) -> object:
+    """Types of our own read themselves from what was sent."""
+    return kind.read(value)
 
 
 def in_utc(moment: datetime) -> datetime:
@@ -96,9 +104,21 @@ def in_utc(moment: datetime) -> datetime:
 def read_moment(text: str, name: str) -> datetime:
     """A time as text, such as in a query."""
     try:
-        return in_utc(msgspec.convert(text, Moment))
-    except msgspec.ValidationError:
-        raise errors.RefusedError(f"{name} must be a time with its zone, such as 2026-01-31T12:00:00Z") from None
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise errors.RefusedError(f"{name} must be a time with its zone, such as 2026-01-31T12:00:00Z")
+    return in_utc(found)
+
+
+def require_reason(reason: str) -> str:
+    """The same wherever it is given."""
+    if len(reason) > LONGEST_REASON or not re.fullmatch(REASON, reason):
+        raise errors.RefusedError(
+            f"a reason is at most {LONGEST_REASON} printable characters: leave out lines, control and direction marks"
+        )
+    return reason
 
 
 CODES = {

@@ -8,6 +8,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from forenotice.core import fleet, windows
 from forenotice.core.fleet import MAX_BUDGET, MAX_LABELS, MAX_TAGS, MAX_USER_OPERATIONS, Listening, ScopeKind
+from forenotice.core.membership import VmSpec
 from forenotice.core.operations import VmState
 from forenotice.validation import pattern
 from forenotice.views.base import (
@@ -210,9 +211,13 @@ class NewVm(Request):
     spot: bool = False
     addresses: Addresses = []
     vm_id: Text | None = None
-    facts: Facts = Facts()
+    facts: FactsChange = FactsChange()
     size: Amount | None = None
     """How much of its host's capacity it takes; null: 1. What guests see as `vmSize` is `facts.size`."""
+
+    def spec(self) -> VmSpec:
+        facts, addresses = fleet.Facts(**self.facts.given()), tuple(self.addresses)
+        return VmSpec(**{**msgspec.structs.asdict(self), "facts": facts, "addresses": addresses})
 
 
 class VmChange(Request):
@@ -277,14 +282,14 @@ class Compared(Response):
     differences: list[Difference]
 
 
-class HostTable(Response, forbid_unknown_fields=True, omit_defaults=True):
-    """A host in a fleet's document. What is left out of an exported host is false, empty or without limit."""
+class HostTable(Response, forbid_unknown_fields=True):
+    """A host in a fleet's document. An exported host leaves out what is not set."""
 
-    cordoned: bool | None = None
-    """null: as it is, which of a new host is not cordoned."""
-    labels: Annotated[dict[Text, Text], Meta(max_length=MAX_LABELS)] = {}
-    capacity: float | None = None
-    address: Text | None = None
+    cordoned: bool | UnsetType | None = UNSET
+    """Without it, a known host stays as it is, and a new one is not cordoned."""
+    labels: Annotated[dict[Text, Text], Meta(max_length=MAX_LABELS)] | UnsetType = UNSET
+    capacity: float | UnsetType | None = UNSET
+    address: Text | UnsetType | None = UNSET
 
 
 class GroupTable(Response, forbid_unknown_fields=True):
@@ -434,6 +439,7 @@ size = 4
 
 example(AddedVm(**msgspec.structs.asdict(VM), warnings=[]))
 example(AddedGroup(**msgspec.structs.asdict(GROUP), warnings=[]))
+FACTS_SENT = example(FactsChange(location="west", tags={"team": "shop"}))
 example(
     Host(
         name="rack1-01",
@@ -450,8 +456,7 @@ example(HostChange(cordoned=True, labels={"rack": "r2", "spare": None}, capacity
 example(PolicyChange(terminate_notice_minutes=5, max_unavailable="25%"))
 example(NewGroup(name="web", kind=ScopeKind.AVAILABILITY_SET, policy=PolicyChange(max_unavailable="25%")))
 example(GroupChange(policy=PolicyChange(max_unavailable=2)))
-example(NewVm(name="web-0", host="rack1-01", group="web", addresses=["10.0.0.4"], facts=FACTS, size=4))
-example(FactsChange(tags={"team": "shop"}))
+example(NewVm(name="web-0", host="rack1-01", group="web", addresses=["10.0.0.4"], facts=FACTS_SENT, size=4))
 example(VmChange(host="rack1-02", size=8, facts=FactsChange(tags={"team": "shop"})))
 example(
     Applied(

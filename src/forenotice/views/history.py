@@ -44,6 +44,15 @@ class Pruned(Response):
     """Nothing was removed: this is what would be."""
 
 
+class AcceptedClock(Response):
+    """The clock's time, which is now the journal's, and what that had been."""
+
+    now: datetime
+    journal: datetime
+    operations: int
+    """Live ones, whose notice was kept."""
+
+
 example(
     Entry(
         seq=1234,

@@ -8,7 +8,6 @@ import msgspec
 from msgspec import Meta
 
 from forenotice.core.operations import EventType, Kind, Source, Status
-from forenotice.validation import pattern
 from forenotice.views.base import (
     EVENT,
     HOST_PATTERN,
@@ -24,11 +23,11 @@ from forenotice.views.base import (
     Response,
     example,
 )
+from forenotice.views.history import Entry
 
 MAX_NAMES = 10_000
-Selected = Annotated[
-    str, pattern(HOST_PATTERN, "must be the name of a VM or host, a pattern such as rack1-*, or label:KEY=VALUE")
-]
+Selected = Annotated[str, Meta(extra_json_schema={"pattern": f"^{HOST_PATTERN}$"})]
+"""Core says what is wrong with one."""
 
 
 class Event(Response):
@@ -80,7 +79,7 @@ class Operations(Response):
 
 class NewOperation(Request):
     kind: Kind
-    names: Annotated[list[Selected], Meta(min_length=1, max_length=MAX_NAMES)]
+    names: Annotated[list[Selected], Meta(min_length=1, extra_json_schema={"maxItems": MAX_NAMES})]
     """Of VMs; or of hosts, also as the parts of a selector such as `label:rack=r1`. The role limits how many."""
     notice_minutes: Minutes | None = None
     reason: Reason = ""
@@ -175,6 +174,31 @@ class LiveEvent(Event):
 
     started_at: datetime | None
     why: EventExplanation
+    may_approve: bool
+    may_cancel: bool
+
+
+class LiveEvents(Response):
+    items: list[LiveEvent]
+    more: bool
+
+
+class PlannedOperation(Operation):
+    why: OperationExplanation
+
+
+class PlannedOperations(Response):
+    items: list[PlannedOperation]
+    more: bool
+
+
+class EventDetail(Response):
+    event: Event
+    operation: Operation
+    told: dict[str, Any] | None
+    """As guests read it in their document; null when it is over."""
+    entries: list[Entry]
+    """Of the event and its operation, and other approvals of it; the first and the last of many."""
     may_approve: bool
     may_cancel: bool
 

@@ -130,15 +130,15 @@ def test_reset_leaves_the_vms_and_a_higher_incarnation(emulator: Controlled) -> 
 
 
 BAD = [
-    ("/events", {"kind": "explode"}, "kind in the body: 'explode' is no event: give reboot, freeze"),
-    ("/events", {"kind": 5}, "kind in the body: is a word"),
+    ("/events", {"kind": "explode"}, "'explode' is no event: give reboot, freeze"),
+    ("/events", {"kind": 5}, "kind in the body must be a string"),
     ("/events", {}, "kind in the body is missing"),
-    ("/events", {"kind": "reboot", "notice": 15}, "notice in the body: 15 is not a duration"),
+    ("/events", {"kind": "reboot", "notice": 15}, "15 is not a duration"),
     ("/events", {"kind": "reboot", "notice": "9999d"}, "is too long"),
-    ("/events", {"kind": "reboot", "resources": ["a b"]}, "'a b' is not a VM name"),
+    ("/events", {"kind": "reboot", "resources": ["a b"]}, "must be a name"),
     ("/events", {"kind": "reboot", "resources": "a"}, "resources in the body"),
     ("/events", {"kind": "reboot", "colour": "red"}, "colour in the body is not known"),
-    ("/events", {"kind": "reboot", "description": "a\nb"}, "holds control characters"),
+    ("/events", {"kind": "reboot", "description": "a\nb"}, "must not hold control characters"),
     ("/events/none/approve", {}, "there is no event"),
     ("/events/none/cancel", {}, "there is no event"),
     ("/play", {"scenario": "rebot"}, "there is no scenario 'rebot'; did you mean 'reboot'?"),
@@ -152,7 +152,7 @@ BAD = [
     ("/faults", {"name": "reset", "amount": "5s"}, "reset has no amount"),
     ("/faults", {"name": "latency", "times": 0}, "times in the body"),
     ("/faults", {"name": "latency", "on": "puts"}, "on in the body"),
-    ("/endpoints", {"vm": ""}, "is not a VM name"),
+    ("/endpoints", {"vm": ""}, "must be a name"),
     ("/reset?please=1", {}, "please in the query is not known"),
 ]
 

@@ -169,7 +169,7 @@ WRONG = [
     ("/fault-on", {"name": "latency", "times": "many"}, "times is a whole number", 'value="many"'),
     ("/fault-on", {"name": "latency", "amount": "-2s"}, "cannot be negative", 'value="-2s"'),
     ("/advance", {"by": ""}, "is not a duration", ""),
-    ("/endpoint", {"vm": "not a name"}, "is not a VM name", ""),
+    ("/endpoint", {"vm": "not a name"}, "must be a name", ""),
 ]
 
 

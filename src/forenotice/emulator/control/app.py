@@ -4,22 +4,18 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import msgspec
-from fastapi import Depends, FastAPI, Query, Request
-from fastapi import Path as PathParam
+from msgspec import Meta
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from forenotice import __version__
-from forenotice.control import requests, responses
-from forenotice.control.errors import install
-from forenotice.control.responses import Answer
-from forenotice.control.routing import LIMIT, Id, Limit, operation_id, router
+from forenotice.control import openapi, parameters, requests, responses
+from forenotice.control.router import Route, Router, respond
 from forenotice.core import errors
 from forenotice.core.explanations import Explanation
-from forenotice.core.operations import Event
-from forenotice.emulator import faults
+from forenotice.core.operations import Event, Kind
+from forenotice.emulator import faults, words
 from forenotice.emulator.control import views
 from forenotice.emulator.control.views import View
 from forenotice.emulator.emulator import Emulator
@@ -27,6 +23,8 @@ from forenotice.emulator.scenarios import catalogue, preview, reader
 from forenotice.emulator.scenarios.format import Scenario
 from forenotice.emulator.simulation import Announcement
 from forenotice.service.views import explanation
+from forenotice.views import base
+from forenotice.views.maintenance import EventExplanation
 
 BY = "operator"
 """Who approves in place of the guests."""
@@ -59,7 +57,7 @@ class Controller:
     def announce(self, asked: views.NewEvent) -> Event:
         return self.emulator.announce(
             Announcement(
-                kind=asked.kind,
+                kind=_kind(asked.kind),
                 resources=asked.resources or (self.emulator.as_vm,),
                 notice=asked.notice,
                 takes=asked.takes,
@@ -99,6 +97,13 @@ class Controller:
         return self.endpoints[vm]
 
 
+def _kind(word: str) -> Kind:
+    try:
+        return words.kind(word)
+    except ValueError as error:
+        raise errors.RefusedError(f"kind in the body: {error}") from None
+
+
 def key_of(scenario: Scenario) -> str:
     """By which it is picked: its name, but for a file of somebody's own that is called as one of ours."""
     name = scenario.name
@@ -125,19 +130,20 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PREFIX = "/v1/emulator"
+DESCRIPTION = f"{PREFIX}/openapi.json"
 CREATED = 201
 
-Offset = Annotated[int, Query(ge=0, le=2**31, description="What `next` was in the page before.")]
-Name = Annotated[str, PathParam(max_length=200)]
+Offset = Annotated[int, Meta(ge=0, le=2**31, description="What `next` was in the page before.")]
+ScenarioName = Annotated[str, Meta(max_length=200)]
 
 
-async def _controller(request: Request) -> Controller:
-    return cast(Controller, request.app.state.controller)
+class Listed(base.Request):
+    after: Offset = 0
+    limit: parameters.Limit = parameters.LIMIT
 
 
-ControllerOf = Annotated[Controller, Depends(_controller)]
-
-routes = router("emulator", prefix=PREFIX, token=False)
+class ListedEvents(Listed):
+    live: parameters.Live = None
 
 
 def _page(found: Sequence[T], after: int, limit: int) -> tuple[Sequence[T], int | None]:
@@ -149,156 +155,166 @@ def _state(controller: Controller) -> View:
     return controller.emulator.change(lambda now: views.state(controller.emulator, now))
 
 
-@routes.get("/state")
-def show_state(controller: ControllerOf) -> Answer:
+def show_state(controller: Controller) -> View:
     """Clock, scenario, VMs, live events and faults that are switched on."""
-    return Answer(_state(controller))
+    return _state(controller)
 
 
-@routes.get("/scenarios")
-def list_scenarios() -> Answer:
+def list_scenarios(_: Controller) -> View:
     """The catalogue, with a picture of each."""
-    return Answer({"items": [catalogue.summary(catalogue.load(name)) for name in catalogue.names()], "next": None})
+    return {"items": [catalogue.summary(catalogue.load(name)) for name in catalogue.names()], "next": None}
 
 
-@routes.get("/scenarios/{name}")
-def show_scenario(name: Name) -> Answer:
+def show_scenario(_: Controller, name: ScenarioName) -> View:
     """One of the catalogue, with its TOML."""
     found = catalogue.load(name)
-    return Answer({**msgspec.structs.asdict(catalogue.summary(found)), "toml": found.text.content})
+    return {**msgspec.structs.asdict(catalogue.summary(found)), "toml": found.text.content}
 
 
-@routes.post("/play")
-def play_scenario(controller: ControllerOf, asked: views.Play) -> Answer:
+def play_scenario(controller: Controller, body: views.Play) -> View:
     """Start afresh with a scenario."""
-    controller.play(asked)
-    return Answer(_state(controller))
+    controller.play(body)
+    return _state(controller)
 
 
-@routes.get("/events")
-def list_emulated_events(
-    controller: ControllerOf,
-    after: Offset = 0,
-    limit: Limit = LIMIT,
-    live: Annotated[bool | None, Query(description="Only those that have not ended, or only those that have.")] = None,
-) -> Answer:
+def list_emulated_events(controller: Controller, query: ListedEvents) -> View:
     """Oldest first."""
-    items, following = _page(controller.events(live=live), after, limit)
-    return Answer({"items": [views.event(each) for each in items], "next": following})
+    items, following = _page(controller.events(live=query.live), query.after, query.limit)
+    return {"items": [views.event(each) for each in items], "next": following}
 
 
-@routes.post("/events", status_code=CREATED)
-def announce_event(controller: ControllerOf, asked: views.NewEvent) -> Answer:
+def announce_event(controller: Controller, body: views.NewEvent) -> View:
     """Announce one now, with any notice; VMs that are not there are added."""
-    return Answer(views.event(controller.announce(asked)), status_code=CREATED)
+    return views.event(controller.announce(body))
 
 
-@routes.get("/events/{event_id}")
-def show_emulated_event(controller: ControllerOf, event_id: Id) -> Answer:
-    return Answer(views.event(controller.event(event_id)))
+def show_emulated_event(controller: Controller, event_id: base.Id) -> View:
+    return views.event(controller.event(event_id))
 
 
-@routes.get("/events/{event_id}/explanation")
-def explain_emulated_event(controller: ControllerOf, event_id: Id) -> Answer:
+def explain_emulated_event(controller: Controller, event_id: base.Id) -> EventExplanation:
     """Why it waits: for whom, for what, until when."""
-    return Answer(explanation(controller.explain(event_id)))
+    found: EventExplanation = explanation(controller.explain(event_id))
+    return found
 
 
-@routes.post("/events/{event_id}/approve")
-def approve_emulated_event(controller: ControllerOf, event_id: Id) -> Answer:
+def approve_emulated_event(controller: Controller, event_id: base.Id) -> View:
     """In place of its guests."""
-    return Answer(views.event(controller.approve(event_id)))
+    return views.event(controller.approve(event_id))
 
 
-@routes.post("/events/{event_id}/cancel")
-def cancel_emulated_event(controller: ControllerOf, event_id: Id) -> Answer:
+def cancel_emulated_event(controller: Controller, event_id: base.Id) -> View:
     """While it is Scheduled."""
-    return Answer(views.event(controller.cancel(event_id)))
+    return views.event(controller.cancel(event_id))
 
 
-@routes.post("/advance")
-def advance_clock(controller: ControllerOf, asked: views.Advance) -> Answer:
+def advance_clock(controller: Controller, body: views.Advance) -> View:
     """Move the clock on; all that is due meanwhile has happened when this is answered."""
-    controller.emulator.advance(asked.by)
-    return Answer(_state(controller))
+    controller.emulator.advance(body.by)
+    return _state(controller)
 
 
-@routes.post("/step")
-def step_clock(controller: ControllerOf) -> Answer:
+def step_clock(controller: Controller) -> View:
     """Move the clock on to the next thing that happens by itself."""
     controller.emulator.step()
-    return Answer(_state(controller))
+    return _state(controller)
 
 
-@routes.post("/pause")
-def pause_clock(controller: ControllerOf) -> Answer:
+def pause_clock(controller: Controller) -> View:
     """The clock stands still until it is moved on or resumed."""
     controller.emulator.pause()
-    return Answer(_state(controller))
+    return _state(controller)
 
 
-@routes.post("/resume")
-def resume_clock(controller: ControllerOf) -> Answer:
+def resume_clock(controller: Controller) -> View:
     """The clock goes on from where it stands."""
     controller.emulator.resume()
-    return Answer(_state(controller))
+    return _state(controller)
 
 
-@routes.get("/faults")
-def list_faults(controller: ControllerOf) -> Answer:
+def list_faults(controller: Controller) -> View:
     """All that there are, and which of them are switched on."""
     active = {each.fault.name: each for each in controller.emulator.faults.active}
     items = [views.fault(fault, active.get(fault.name)) for fault in faults.ALL]
-    return Answer({"items": items, "next": None})
+    return {"items": items, "next": None}
 
 
-@routes.post("/faults")
-def switch_fault_on(controller: ControllerOf, asked: views.NewFault) -> Answer:
+def switch_fault_on(controller: Controller, body: views.NewFault) -> View:
     """One that is on already begins anew."""
-    found = controller.emulator.switch_on(
-        asked.name, amount=asked.amount, on=asked.on, times=asked.times, lasts=asked.lasts
-    )
-    return Answer(views.active(found))
+    found = controller.emulator.switch_on(body.name, amount=body.amount, on=body.on, times=body.times, lasts=body.lasts)
+    return views.active(found)
 
 
-@routes.delete("/faults")
-def switch_all_faults_off(controller: ControllerOf) -> Answer:
+def switch_all_faults_off(controller: Controller) -> View:
     controller.emulator.switch_off()
-    return Answer(_state(controller))
+    return _state(controller)
 
 
-@routes.delete("/faults/{name}")
-def switch_fault_off(controller: ControllerOf, name: Name) -> Answer:
+def switch_fault_off(controller: Controller, name: ScenarioName) -> View:
     controller.emulator.switch_off(name)
-    return Answer(_state(controller))
+    return _state(controller)
 
 
-@routes.get("/requests")
-def list_requests(controller: ControllerOf, after: Offset = 0, limit: Limit = LIMIT) -> Answer:
+def list_requests(controller: Controller, query: Listed) -> View:
     """What guests have asked and were answered, newest last."""
-    items, following = _page(controller.emulator.requests.all, after, limit)
-    return Answer({"items": [views.request(each) for each in items], "next": following})
+    items, following = _page(controller.emulator.requests.all, query.after, query.limit)
+    return {"items": [views.request(each) for each in items], "next": following}
 
 
-@routes.post("/endpoints")
-def open_endpoint(controller: ControllerOf, asked: views.NewEndpoint) -> Answer:
+def open_endpoint(controller: Controller, body: views.NewEndpoint) -> View:
     """Another port, at which every caller is this VM."""
-    return Answer({"vm": asked.vm, "endpoint": controller.endpoint_of(asked.vm)})
+    return {"vm": body.vm, "endpoint": controller.endpoint_of(body.vm)}
 
 
-@routes.post("/reset")
-def reset_emulator(controller: ControllerOf) -> Answer:
+def reset_emulator(controller: Controller) -> View:
     """No events, no scenario, no faults, no requests; the VMs stay."""
     controller.emulator.reset()
-    return Answer(_state(controller))
+    return _state(controller)
 
+
+def show_description(_: Controller) -> View:
+    return openapi.describe(
+        ROUTES,
+        title="forenotice emulator",
+        summary="Scheduled Events for tests: drive the emulator at run time.",
+        token=False,
+    )
+
+
+ROUTES = (
+    Route("GET", "/v1/emulator/state", None, show_state, changes=False),
+    Route("GET", "/v1/emulator/scenarios", None, list_scenarios, changes=False),
+    Route("GET", "/v1/emulator/scenarios/{name}", None, show_scenario, changes=False),
+    Route("POST", "/v1/emulator/play", None, play_scenario, changes=False),
+    Route("GET", "/v1/emulator/events", None, list_emulated_events, changes=False),
+    Route("POST", "/v1/emulator/events", None, announce_event, status=CREATED, changes=False),
+    Route("GET", "/v1/emulator/events/{event_id}", None, show_emulated_event, changes=False),
+    Route("GET", "/v1/emulator/events/{event_id}/explanation", None, explain_emulated_event, changes=False),
+    Route("POST", "/v1/emulator/events/{event_id}/approve", None, approve_emulated_event, changes=False),
+    Route("POST", "/v1/emulator/events/{event_id}/cancel", None, cancel_emulated_event, changes=False),
+    Route("POST", "/v1/emulator/advance", None, advance_clock, changes=False),
+    Route("POST", "/v1/emulator/step", None, step_clock, changes=False),
+    Route("POST", "/v1/emulator/pause", None, pause_clock, changes=False),
+    Route("POST", "/v1/emulator/resume", None, resume_clock, changes=False),
+    Route("GET", "/v1/emulator/faults", None, list_faults, changes=False),
+    Route("POST", "/v1/emulator/faults", None, switch_fault_on, changes=False),
+    Route("DELETE", "/v1/emulator/faults", None, switch_all_faults_off, changes=False),
+    Route("DELETE", "/v1/emulator/faults/{name}", None, switch_fault_off, changes=False),
+    Route("GET", "/v1/emulator/requests", None, list_requests, changes=False),
+    Route("POST", "/v1/emulator/endpoints", None, open_endpoint, changes=False),
+    Route("POST", "/v1/emulator/reset", None, reset_emulator, changes=False),
+    Route("GET", DESCRIPTION, None, show_description, changes=False, described=False),
+)
+ROUTER = Router(ROUTES, DESCRIPTION)
 
 LARGEST = 1024 * 1024
 
 
-class Gate:
-    def __init__(self, app: ASGIApp, *, host: str, pages: "Pages") -> None:
-        self._app = app
+class Control:
+    """It asks for no token, so it makes sure that no web page can use it."""
+
+    def __init__(self, controller: Controller, *, host: str, pages: "Pages") -> None:
+        self._controller = controller
         self._pages = pages
         self._names = {host.lower()}
 
@@ -313,33 +329,23 @@ class Gate:
     async def _enter(self, scope: Scope, receive: Receive, send: Send) -> None:
         requests.require_host(scope["headers"], self._names, "use localhost or an address")
         if self._pages.take(scope):
-            await self._pages(scope, receive, send)
+            # Starlette lets the pages refuse a method in their own way only within an application.
+            await self._pages({**scope, "app": self}, receive, send)
             return
         kind = requests.header(scope["headers"], b"content-type").partition(b";")[0].strip().lower()
         if scope["method"] == "POST" and kind != b"application/json":
             # What a form or a page of another site can send without being asked first.
             raise errors.RefusedError("send the header Content-Type: application/json")
         body = await requests.read(scope["headers"], receive, LARGEST)
-        await self._app(scope, requests.replay(body, receive), send)
+        route = ROUTER.find(scope["method"], scope["path"])
+        response = await respond(route, self._controller, scope["path"], scope["query_string"], body)
+        await response(scope, receive, send)
 
 
-def create(emulator: Emulator, host: str) -> tuple[FastAPI, Callable[[], None]]:
+def create(emulator: Emulator, host: str) -> tuple[ASGIApp, Callable[[], None]]:
     """And what ends requests that never end. `host` is where it was told to listen."""
     from forenotice.emulator.portal.app import Pages
 
-    app = FastAPI(
-        title="forenotice emulator",
-        summary="Scheduled Events for tests: drive the emulator at run time.",
-        version=__version__,
-        openapi_url=f"{PREFIX}/openapi.json",
-        docs_url=None,
-        redoc_url=None,
-        redirect_slashes=False,
-        generate_unique_id_function=operation_id,
-    )
-    app.state.controller = controller = Controller(emulator)
+    controller = Controller(emulator)
     pages = Pages(controller)
-    app.include_router(routes)
-    install(app, routes.routes)
-    app.add_middleware(Gate, host=host, pages=pages)
-    return app, pages.live.end
+    return Control(controller, host=host, pages=pages), pages.live.end

@@ -3,10 +3,9 @@
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, StrictInt, WithJsonSchema
+from msgspec import Meta
 
-from forenotice.control.models import LongText, Request, Text, VmName
-from forenotice.core.operations import Event, Kind
+from forenotice.core.operations import Event
 from forenotice.emulator import words
 from forenotice.emulator.active_faults import ActiveFault
 from forenotice.emulator.emulator import Emulator
@@ -16,6 +15,7 @@ from forenotice.emulator.request_log import LoggedRequest
 from forenotice.emulator.scenarios.format import MOST_TIMES, Amount
 from forenotice.emulator.scenarios.reader import LARGEST
 from forenotice.settings.spans import Span
+from forenotice.views.base import LongText, Name, Request, Text
 
 View = dict[str, Any]
 
@@ -117,48 +117,40 @@ def _seconds(span: timedelta | None) -> float | None:
 MOST_RESOURCES = 1000
 
 
-def _kind(word: object) -> Kind:
-    if not isinstance(word, str):
-        raise ValueError("is a word, such as reboot")
-    return words.kind(word)
-
-
-Duration = Annotated[timedelta, BeforeValidator(Span.read), WithJsonSchema({"type": "string", "example": "15m"})]
-Signed = Annotated[timedelta, BeforeValidator(Amount.read), WithJsonSchema({"type": "string", "example": "-5m"})]
-Word = Annotated[Kind, BeforeValidator(_kind), WithJsonSchema({"type": "string", "enum": list(words.WORDS)})]
-Resources = Annotated[tuple[VmName, ...], Field(max_length=MOST_RESOURCES)]
+Word = Annotated[str, Meta(extra_json_schema={"enum": list(words.WORDS)})]
+Resources = Annotated[tuple[Name, ...], Meta(max_length=MOST_RESOURCES)]
 
 
 class NewEvent(Request):
     kind: Word
     resources: Resources = ()
     """None: the VM that callers are."""
-    notice: Duration | None = None
-    takes: Duration | None = None
+    notice: Span | None = None
+    takes: Span | None = None
     description: LongText | None = None
-    duration_seconds: Annotated[StrictInt, Field(ge=-1, le=2**31 - 1)] | None = None
+    duration_seconds: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
 
 
 class Play(Request):
-    scenario: Annotated[str, Field(min_length=1, max_length=LARGEST)]
+    scenario: Annotated[str, Meta(min_length=1, max_length=LARGEST)]
     """One of the catalogue, or the TOML of another."""
     source: Text = "scenario.toml"
     """The file that complaints about the TOML speak of."""
     resources: Resources = ()
-    seed: StrictInt | None = None
+    seed: int | None = None
 
 
 class Advance(Request):
-    by: Duration
+    by: Span
 
 
 class NewFault(Request):
     name: Text
-    amount: Signed | None = None
+    amount: Amount | None = None
     on: On | None = None
-    times: Annotated[StrictInt, Field(ge=1, le=MOST_TIMES)] | None = None
-    lasts: Duration | None = None
+    times: Annotated[int, Meta(ge=1, le=MOST_TIMES)] | None = None
+    lasts: Span | None = None
 
 
 class NewEndpoint(Request):
-    vm: VmName
+    vm: Name

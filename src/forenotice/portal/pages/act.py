@@ -6,7 +6,6 @@ from typing import Any
 
 from starlette.responses import Response
 
-from forenotice.control import models
 from forenotice.control.responses import status_of
 from forenotice.core import errors, roles
 from forenotice.core.roles import Need
@@ -14,10 +13,12 @@ from forenotice.core.timing import SILENCE
 from forenotice.portal import preview, renderer
 from forenotice.portal.actions import ACTIONS, Action
 from forenotice.portal.page import PageRequest, Pages
+from forenotice.portal.preview import View
 from forenotice.service import maintenance, queries
 from forenotice.service import preview as previews
-from forenotice.service.calls import View
+from forenotice.views import maintenance as views
 from forenotice.views import wording
+from forenotice.views.base import YEAR_MINUTES
 
 SUGGESTED = 50
 FIELDS = ("kind", "name", "notice", "reason")
@@ -72,12 +73,12 @@ def _already(visit: PageRequest, given: dict[str, str], error: errors.Forenotice
     return {"status": operation["status"], "path": _page_of(operation)} if same else None
 
 
-def _asked(visit: PageRequest, given: dict[str, str]) -> models.NewOperation:
+def _asked(visit: PageRequest, given: dict[str, str]) -> views.NewOperation:
     names = [name.strip() for name in given["name"].split(",") if name.strip()]
     values: dict[str, Any] = {"kind": given["kind"], "names": names}
     if given["notice"]:
         values["notice_minutes"] = _minutes(given["notice"])
-    return visit.asked(models.NewOperation, values)
+    return visit.asked(views.NewOperation, values)
 
 
 def _minutes(text: str) -> float:
@@ -85,19 +86,19 @@ def _minutes(text: str) -> float:
         minutes = float(text)
     except ValueError:
         minutes = math.nan
-    if not 0 <= minutes <= models.YEAR_MINUTES:
+    if not 0 <= minutes <= YEAR_MINUTES:
         raise errors.RefusedError(
-            f"a notice of {text[:20]!r} is not a number of minutes from 0 to {models.YEAR_MINUTES}: "
+            f"a notice of {text[:20]!r} is not a number of minutes from 0 to {YEAR_MINUTES}: "
             "give one such as 20, or leave it out"
         )
     return minutes
 
 
-def _notice(asked: models.NewOperation) -> timedelta | None:
+def _notice(asked: views.NewOperation) -> timedelta | None:
     return None if asked.notice_minutes is None else timedelta(minutes=asked.notice_minutes)
 
 
-def _told(asked: models.NewOperation, found: View) -> View:
+def _told(asked: views.NewOperation, found: View) -> View:
     operations = found["operations"]
     names = [each["host"] if asked.kind.traits.of_host else each["vms"][0] for each in operations]
     shown = operations[: preview.MOST_OPERATIONS]

@@ -13,8 +13,8 @@ from forenotice.core.roles import Need
 from forenotice.portal import milestones, renderer
 from forenotice.portal.milestones import Moments
 from forenotice.portal.page import GUESTS_AT, PageRequest, Pages, local
+from forenotice.portal.preview import View
 from forenotice.service import maintenance, overview, queries
-from forenotice.service.calls import View
 from forenotice.views import wording
 from forenotice.wire import versions
 

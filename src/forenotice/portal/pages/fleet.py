@@ -17,9 +17,10 @@ from forenotice.portal import policy_form, renderer
 from forenotice.portal.actions import ACTIONS, Action
 from forenotice.portal.page import PageRequest, Pages
 from forenotice.portal.policy_form import Fields
+from forenotice.portal.preview import View
 from forenotice.service import fleet, fleet_map, history, overview, queries
-from forenotice.service.calls import View
 from forenotice.views import wording
+from forenotice.views.fleet import HostChange
 
 AFTER = re.compile(rf"(?:(?:group|vm):)?{NAME.pattern}")
 """A host's name or a scope's key, behind which a page begins."""
@@ -111,7 +112,7 @@ def uncordon(visit: PageRequest) -> Response:
 
 def _set_cordoned(visit: PageRequest, cordoned: bool, message: str) -> Response:
     name = _name(visit)
-    fleet.set_host(visit.service, visit.call(), name, cordoned=cordoned)
+    fleet.set_host(visit.service, visit.call(), name, HostChange(cordoned=cordoned))
     return visit.go(f"/hosts/{name}", said=f"Host {name} {message}.")
 
 

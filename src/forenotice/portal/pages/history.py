@@ -7,15 +7,15 @@ from urllib.parse import urlencode
 
 from starlette.responses import Response
 
-from forenotice.control import exporting
-from forenotice.control.historical import Position, Wanted
+from forenotice.control import export as exports
+from forenotice.control.parameters import EntryFilter
 from forenotice.core import errors
 from forenotice.core.fleet import NAME
 from forenotice.core.journal import OF_TOKENS
 from forenotice.core.roles import Need
 from forenotice.portal.page import PageRequest, Pages
 from forenotice.service import history
-from forenotice.views import wording
+from forenotice.views import base, wording
 
 SHOWN = 50
 ABOUT = ("vm", "scope", "host", "event", "operation", "rollout", "by")
@@ -32,12 +32,12 @@ OF_SCOPES = frozenset({"event", "vm", "group", "scope", "command"})
 pages = Pages()
 
 
-class Asked(Wanted):
-    after: Position | None = None
+class Asked(EntryFilter):
+    after: base.Position | None = None
 
 
-class Export(Wanted):
-    format: exporting.Format = exporting.Format.JSONL
+class Export(EntryFilter):
+    format: exports.Format = exports.Format.JSONL
 
 
 @pages.get("/history", needs=Need.SEE)
@@ -51,7 +51,7 @@ def show(visit: PageRequest) -> Response:
         "first": "after" not in visit.query,
         "newest": f"/history?{urlencode(given)}" if given else "/history",
         "exports": {
-            form.value: f"/history/export?{urlencode({'format': form.value, **given})}" for form in exporting.Format
+            form.value: f"/history/export?{urlencode({'format': form.value, **given})}" for form in exports.Format
         },
     }
     try:
@@ -72,7 +72,7 @@ def export(visit: PageRequest) -> Response:
     asked = visit.asked(Export, {**_in_utc(_meant(visit, _given(visit))), **_kept(visit, "format")})
     filters = asked.filters(visit.access)
     found = history.everything(visit.service, seen=visit.seen, **filters)
-    return exporting.streamed(asked.format, found, visit.is_allowed)
+    return exports.streamed(asked.format, found, visit.is_allowed)
 
 
 def _given(visit: PageRequest) -> dict[str, str]:

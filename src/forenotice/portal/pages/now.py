@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlencode
 
 from starlette.responses import Response
@@ -15,7 +15,8 @@ from forenotice.portal.page import PageRequest, Pages
 from forenotice.portal.renderer import utc
 from forenotice.portal.timeline import MOST_LANES, Bar, draw
 from forenotice.service import overview, queries
-from forenotice.views import wording
+from forenotice.views import maintenance, wording
+from forenotice.views.maintenance import PlannedOperations
 
 SPANS: Final[Mapping[str, tuple[str, timedelta]]] = {
     "1h": ("1 h", timedelta(hours=1)),
@@ -39,9 +40,9 @@ def show(visit: PageRequest) -> Response:
     _, length = SPANS[chosen.span]
     since = visit.now - length
     found = overview.now(visit.service, visit.access, since=since, most=MOST_BARS, scope=chosen.scope, page=chosen.page)
-    now: datetime = found["now"]
+    now = found.now
     drawn = draw(
-        [_bar(each, now) for each in found["bars"]],
+        [_bar(each, now) for each in found.bars],
         begin=now - length,
         end=now + length,
         now=now,
@@ -50,8 +51,8 @@ def show(visit: PageRequest) -> Response:
         href=_lane_page,
     )
     spans = [(key, said, chosen.but(span=key)) for key, (said, _) in SPANS.items()]
-    empty = not found["bars"] and not queries.vms(visit.service, limit=1, seen=visit.seen)["items"]
-    planned = {"items": [], "more": False} if chosen.scope else overview.planned(visit.service, visit.access)
+    empty = not found.bars and not queries.vms(visit.service, limit=1, seen=visit.seen)["items"]
+    planned = PlannedOperations(items=[], more=False) if chosen.scope else overview.planned(visit.service, visit.access)
     return visit.page(
         "now.html",
         planned=planned,
@@ -103,23 +104,23 @@ def _lane_page(lane: str) -> str:
     return f"/vms/{lane.removesuffix(ALONE)}" if lane.endswith(ALONE) else f"/groups/{lane}"
 
 
-def _bar(event: Mapping[str, Any], now: datetime) -> Bar:
-    status = event["status"]
+def _bar(event: maintenance.Bar, now: datetime) -> Bar:
+    status = event.status
     waits = status == Status.SCHEDULED
-    start = max(event["not_before"], now) if waits else event["started_at"]
+    start = max(event.not_before, now) if waits else event.started_at
     return Bar(
-        id=event["id"],
-        lane=_lane(event["scope"]),
-        type=event["type"],
+        id=event.id,
+        lane=_lane(event.scope),
+        type=event.type,
         label=_Label(event),
-        begin=event["created_at"],
-        not_before=event["not_before"],
+        begin=event.created_at,
+        not_before=event.not_before,
         start=start,
         # Of some nobody knows how long they take: they are drawn as far as they have come.
-        end=event["ended_at"] or event["expected_end"] or max(start or now, now),
+        end=event.ended_at or event.expected_end or max(start or now, now),
         expected=waits,
         status=status,
-        href=f"/events/{event['id']}",
+        href=f"/events/{event.id}",
     )
 
 
@@ -127,11 +128,11 @@ def _bar(event: Mapping[str, Any], now: datetime) -> Bar:
 class _Label:
     """Made when it is written: of a large fleet most bars are folded into others."""
 
-    event: Mapping[str, Any]
+    event: maintenance.Bar
 
     def __str__(self) -> str:
         event = self.event
-        names = wording.several(event["resources"])
-        when = f"NotBefore {utc(event['not_before'])}" if event["status"] == Status.SCHEDULED else ""
-        since = f"since {utc(event['started_at'])}" if event["status"] == Status.STARTED and event["started_at"] else ""
-        return f"{event['type']} of {names}: {', '.join(part for part in (event['status'], when or since) if part)}"
+        names = wording.several(event.resources)
+        when = f"NotBefore {utc(event.not_before)}" if event.status == Status.SCHEDULED else ""
+        since = f"since {utc(event.started_at)}" if event.status == Status.STARTED and event.started_at else ""
+        return f"{event.type} of {names}: {', '.join(part for part in (event.status, when or since) if part)}"

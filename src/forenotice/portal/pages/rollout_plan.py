@@ -8,14 +8,14 @@ from urllib.parse import urlencode
 from starlette.datastructures import ImmutableMultiDict
 from starlette.responses import Response
 
-from forenotice.control import models
 from forenotice.core import errors
 from forenotice.core.roles import Need
 from forenotice.core.rollouts import KINDS
 from forenotice.portal import forms, progress_bar, renderer, timeline
 from forenotice.portal.page import PageRequest, Pages
+from forenotice.portal.preview import View
 from forenotice.service import rollouts
-from forenotice.service.calls import View
+from forenotice.views import rollouts as views
 from forenotice.views import wording
 
 BLANK: Mapping[str, str] = {
@@ -74,7 +74,7 @@ def _given(fields: ImmutableMultiDict[str, str]) -> dict[str, str]:
     return {name: fields.get(name, blank).strip() for name, blank in BLANK.items()}
 
 
-def _asked(visit: PageRequest, given: Mapping[str, str]) -> models.NewRollout:
+def _asked(visit: PageRequest, given: Mapping[str, str]) -> views.NewRollout:
     values: dict[str, Any] = {
         "kind": given["kind"],
         "hosts": given["hosts"],
@@ -88,7 +88,7 @@ def _asked(visit: PageRequest, given: Mapping[str, str]) -> models.NewRollout:
     }
     if not values["hosts"]:
         raise errors.RefusedError("say which hosts: names with commas between them, such as rack1-*,!rack1-07")
-    return visit.asked(models.NewRollout, values)
+    return visit.asked(views.NewRollout, values)
 
 
 def _page(

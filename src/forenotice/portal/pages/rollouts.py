@@ -7,14 +7,14 @@ from urllib.parse import urlencode
 
 from starlette.responses import Response
 
-from forenotice.control import models
 from forenotice.core import errors, rollout_progress
 from forenotice.core.roles import Need
 from forenotice.core.rollouts import RolloutStatus, StopStatus
 from forenotice.portal import progress_bar
 from forenotice.portal.page import PageRequest, Pages
+from forenotice.portal.preview import View
 from forenotice.service import queries, rollouts
-from forenotice.service.calls import View
+from forenotice.views import rollouts as views
 
 MOST_LIVE = 20
 EXPLAINED = 5
@@ -43,7 +43,7 @@ class Verb(NamedTuple):
 
 
 def _resume(visit: PageRequest, rollout_id: str) -> View:
-    retry = visit.asked(models.Resumption, {"retry": "retry" in visit.form}).retry
+    retry = visit.asked(views.Resumption, {"retry": "retry" in visit.form}).retry
     return rollouts.resume(visit.service, visit.call(), rollout_id, retry=retry)
 
 
@@ -154,7 +154,7 @@ def _told(rollout: View) -> View:
         **rollout,
         "title": f"{KINDS[rollout['kind']]} of {', '.join(rollout['hosts'].replace(',', ' ').split())}",
         "meter": progress_bar.meter(rollout["progress"]),
-        "stops": sum(rollout["progress"].values()),
+        "stops": sum(dict(rollout["progress"]).values()),
     }
 
 

@@ -5,7 +5,6 @@ from typing import Any
 
 from starlette.responses import Response
 
-from forenotice.control import models
 from forenotice.control.responses import status_of
 from forenotice.core import errors
 from forenotice.core.journal import SubscriptionState
@@ -13,7 +12,8 @@ from forenotice.core.operations import OF_EVENTS
 from forenotice.core.roles import Need
 from forenotice.delivery import subscriptions
 from forenotice.portal.page import PageRequest, Pages
-from forenotice.service.calls import View
+from forenotice.portal.preview import View
+from forenotice.views import subscriptions as views
 from forenotice.views import wording
 
 SHOWN = 50
@@ -38,8 +38,8 @@ def list_all(visit: PageRequest) -> Response:
 def create(visit: PageRequest) -> Response:
     given = _given(visit)
     try:
-        asked = visit.asked(models.NewSubscription, {"name": given["name"], **_wanted(visit, given)})
-        made = subscriptions.create(visit.service, visit.call(), **asked.model_dump())
+        asked = visit.asked(views.NewSubscription, {"name": given["name"], **_wanted(visit, given)})
+        made = subscriptions.create(visit.service, visit.call(), **asked.given())
     except (errors.RefusedError, errors.ConflictError) as error:
         return _listed(visit, given, error)
     if asked.secret:
@@ -58,8 +58,8 @@ def show(visit: PageRequest) -> Response:
 def change(visit: PageRequest) -> Response:
     given = _given(visit)
     try:
-        asked = visit.asked(models.SubscriptionChange, _wanted(visit, given))
-        changed = subscriptions.change(visit.service, visit.call(), visit.path["name"], asked.given())
+        asked = visit.asked(views.SubscriptionChange, _wanted(visit, given))
+        changed = subscriptions.change(visit.service, visit.call(), visit.path["name"], asked)
     except (errors.RefusedError, errors.ConflictError) as error:
         return _shown(visit, given=given, error=error)
     return visit.go(_place(changed["name"]), said=f"The subscription {changed['name']} is changed.")
@@ -74,7 +74,7 @@ def resume(visit: PageRequest) -> Response:
 @pages.post("/subscriptions/{name}/replay", needs=Need.MANAGE)
 def replay(visit: PageRequest) -> Response:
     try:
-        asked = visit.asked(models.Replay, {"after": _number(visit.form.get("after", ""))})
+        asked = visit.asked(views.Replay, {"after": _number(visit.form.get("after", ""))})
         replayed = subscriptions.replay(visit.service, visit.call(), visit.path["name"], asked.after)
     except (errors.RefusedError, errors.ConflictError) as error:
         return _shown(visit, replay_error=error)

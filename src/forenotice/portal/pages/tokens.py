@@ -6,12 +6,12 @@ from typing import Any
 
 from starlette.responses import Response
 
-from forenotice.control import models
 from forenotice.core import errors
 from forenotice.core.roles import Need, Role
 from forenotice.portal.page import PageRequest, Pages
+from forenotice.portal.preview import View
 from forenotice.service import tokens
-from forenotice.service.calls import View
+from forenotice.views import tokens as views
 
 SHOWN = 100
 LASTING = {
@@ -44,7 +44,7 @@ def create(visit: PageRequest) -> Response:
     given = {field: visit.form.get(field, "").strip() for field in BLANK}
     try:
         asked = visit.asked(
-            models.NewToken,
+            views.NewToken,
             {
                 "name": given["name"],
                 "role": given["role"],
@@ -53,7 +53,11 @@ def create(visit: PageRequest) -> Response:
                 "networks": given["networks"].replace(",", " ").split(),
             },
         )
-        made = tokens.create(visit.service, visit.call(), **asked.given())
+        made = tokens.create(
+            visit.service,
+            visit.call(),
+            **asked.given() | {"expires_in": tokens.lifetime(asked.expires_in)},
+        )
     except (errors.RefusedError, errors.ConflictError) as error:
         return _listed(visit, given, error)
     # Never by way of another page: it must not be in an address or a cookie.
@@ -80,8 +84,8 @@ def offer_rotation(visit: PageRequest) -> Response:
 
 @pages.post("/tokens/{token_id}/rotate", needs=Need.ADMINISTER)
 def rotate(visit: PageRequest) -> Response:
-    asked = visit.asked(models.TokenRotation, {"overlap": visit.form.get("overlap", "")})
-    made = tokens.rotate(visit.service, visit.call(), visit.path["token_id"], **asked.given())
+    asked = visit.asked(views.TokenRotation, {"overlap": visit.form.get("overlap", "")})
+    made = tokens.rotate(visit.service, visit.call(), visit.path["token_id"], overlap=tokens.span(str(asked.overlap)))
     return visit.page("token_made.html", token=made, secret=made["token"])
 
 

@@ -3,22 +3,19 @@
 import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
 from enum import StrEnum
 from itertools import chain
-from typing import Any
 
 import msgspec
 from starlette.responses import StreamingResponse
 
 from forenotice.core import errors
+from forenotice.views.history import Entry
 
-View = dict[str, Any]
-Rendering = Callable[[Iterable[list[View]]], Iterator[bytes]]
+Rendering = Callable[[Iterable[list[Entry]]], Iterator[bytes]]
 
-COLUMNS = (
-    *("seq", "at", "action", "by", "origin", "reason"),
-    *("scope", "event", "operation", "host", "vm", "rollout", "data"),
-)
+COLUMNS = Entry.__struct_fields__
 FORMULAS = (*"=+-@", *"\uff1d\uff0b\uff0d\uff20", "\t", "\r")
 """A spreadsheet takes what begins so for a formula, full-width signs too."""
 
@@ -30,16 +27,16 @@ class Format(StrEnum):
     CSV = "csv"
 
 
-def as_lines(pages: Iterable[list[View]]) -> Iterator[bytes]:
+def as_lines(pages: Iterable[list[Entry]]) -> Iterator[bytes]:
     for page in pages:
         yield b"".join(_encode(entry) + b"\n" for entry in page)
 
 
-def as_csv(pages: Iterable[list[View]]) -> Iterator[bytes]:
+def as_csv(pages: Iterable[list[Entry]]) -> Iterator[bytes]:
     """With a head, lines that end as RFC 4180 has them, and an apostrophe before what could be taken for a formula."""
     yield _written([COLUMNS])
     for page in pages:
-        yield _written([[_cell(entry[column]) for column in COLUMNS] for entry in page])
+        yield _written([[_cell(getattr(entry, column)) for column in COLUMNS] for entry in page])
 
 
 def _written(rows: Iterable[Iterable[object]]) -> bytes:
@@ -49,6 +46,8 @@ def _written(rows: Iterable[Iterable[object]]) -> bytes:
 
 
 def _cell(value: object) -> object:
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
     if isinstance(value, dict):
         return _encode(value).decode() if value else ""
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULAS) else value
@@ -60,7 +59,7 @@ RENDERINGS: Mapping[Format, tuple[str, Rendering]] = {
 }
 
 
-def streamed(form: Format, pages: Iterator[list[View]], is_allowed: Callable[[], bool]) -> StreamingResponse:
+def streamed(form: Format, pages: Iterator[list[Entry]], is_allowed: Callable[[], bool]) -> StreamingResponse:
     """As a file, as slowly as it is taken, while whoever takes it may see it."""
     kind, render = RENDERINGS[form]
     # What goes wrong at once is answered as everywhere; what goes wrong later breaks the stream off.
@@ -70,7 +69,7 @@ def streamed(form: Format, pages: Iterator[list[View]], is_allowed: Callable[[],
     return StreamingResponse(render(chain([first], rest)), media_type=kind, headers={"Content-Disposition": name})
 
 
-def _while_allowed(pages: Iterator[list[View]], is_allowed: Callable[[], bool]) -> Iterator[list[View]]:
+def _while_allowed(pages: Iterator[list[Entry]], is_allowed: Callable[[], bool]) -> Iterator[list[Entry]]:
     for page in pages:
         if not is_allowed():
             raise errors.UnauthorizedError

@@ -1,22 +1,27 @@
-"""The newest of the journal, read once for all who follow it."""
+"""/v1/stream: the journal as server-sent events. Its newest entries are read once for all who follow it."""
 
 import asyncio
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from time import monotonic
 
 import msgspec
 import structlog
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from forenotice.control import responses
 from forenotice.core import errors
-from forenotice.core.journal import Entry
+from forenotice.core.journal import OF_TOKENS, Entry
 from forenotice.core.selectors import Selector
 from forenotice.service import views, visibility
 from forenotice.service.context import Service
+from forenotice.service.tokens import Caller
 
 log = structlog.get_logger()
 
@@ -29,6 +34,9 @@ KEPT = 1000
 """Entries in memory; whoever is further behind reads them from the store."""
 LONGEST_SLEEP = 1.0
 HEARTBEAT_SECONDS = 15.0
+BEGIN = b": forenotice\nretry: 1000\n\n"
+HEARTBEAT = b": alive\n\n"
+HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 BEGINNINGS = frozenset({"group.added", "vm.added"})
 
 _encode = msgspec.json.Encoder(enc_hook=str).encode
@@ -170,3 +178,91 @@ class Tail:
         with self._lock:
             for changed, (_, loop) in self._followers.items():
                 loop.call_soon_threadsafe(changed.set)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Which entries a stream has."""
+
+    action: str | None = None
+    scope: str | None = None
+    event: str | None = None
+    administers: bool = False
+
+    def fits(self, entry: Entry) -> bool:
+        action = self.action
+        return (
+            (self.administers or not entry.action.startswith(OF_TOKENS))
+            and (action is None or entry.action == action or (action.endswith(".") and entry.action.startswith(action)))
+            and self.scope in (None, entry.scope)
+            and (self.event is None or entry.event == self.event.upper())
+        )
+
+
+class EventStream(StreamingResponse):
+    """Ends when whoever reads it leaves, when the token is no longer valid, or when the server stops.
+
+    A reader who is slow is waited for, and meanwhile nothing is kept for it but the position that it has come to.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self, tail: Tail, position: int, wanted: Filter, caller: Caller, is_allowed: Callable[[], bool]
+    ) -> None:
+        super().__init__((), headers=HEADERS)
+        self._tail = tail
+        self._position = position
+        self._wanted = wanted
+        self._caller = caller
+        self._seen = caller.access.scopes
+        self._is_allowed = is_allowed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._tail.joined(self._caller.id) as changed:
+            self.body_iterator = self._told(changed)
+            await super().__call__(scope, receive, send)
+
+    async def _told(self, changed: asyncio.Event) -> AsyncIterator[bytes]:
+        yield BEGIN
+        said = monotonic()
+        while not self._tail.closed:
+            changed.clear()
+            lines = self._tail.after(self._position)
+            if lines is None:
+                lines = await run_in_threadpool(self._tail.read, self._position)
+            quiet = min(said + self._tail.heartbeat - monotonic(), self._tail.seconds_until(self._caller.expires_at))
+            if not lines and await happens(changed, quiet):
+                continue
+            if not await run_in_threadpool(self._is_allowed):
+                return
+            text = self._text(lines) if lines else HEARTBEAT
+            self._position = lines[-1].position if lines else self._position
+            if text:
+                yield text
+                said = monotonic()
+
+    def _text(self, lines: Sequence[Line]) -> bytes:
+        mine = (each for each in lines if self._wanted.fits(each.entry))
+        if self._seen is None:
+            return b"".join(each.text for each in mine)
+        return b"".join(
+            line(each.position, each.entry, self._seen).text
+            for each in mine
+            if each.entry.scope in self._seen and not each.is_former
+        )
+
+
+def number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise errors.RefusedError("Last-Event-ID is not a position: give the id of the last entry that was read")
+    return int(text)
+
+
+def position(service: Service, given: int | None) -> int:
+    with service.store.read() as reader:
+        last = reader.journal.last()
+    newest = last[0] if last else 0
+    if given is not None and given > newest:
+        raise errors.ConflictError(f"the journal ends at {newest}: give that or less", newest=newest)
+    return newest if given is None else given

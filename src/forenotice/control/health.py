@@ -6,14 +6,13 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 import structlog
-from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from forenotice.control import responses
-from forenotice.control.asking import ServiceOf
 from forenotice.control.metrics import CONTENT_TYPE, Metrics
-from forenotice.control.responses import Answer
+from forenotice.control.responses import JsonResponse
+from forenotice.control.router import Route
 from forenotice.core import errors, explanations
 from forenotice.service import clocks, upkeep
 from forenotice.service.context import Service
@@ -22,31 +21,13 @@ log = structlog.get_logger()
 
 T = TypeVar("T")
 
-routes = APIRouter(tags=["monitoring"], include_in_schema=False)
 
-
-@routes.get("/healthz")
-async def healthz() -> Answer:
-    return Answer({"status": "alive"})
-
-
-@routes.get("/readyz")
-async def readyz(request: Request, service: ServiceOf) -> Response:
-    """Ready while all threads turn, and the store can be read and written; otherwise 503, like every command."""
-    found = await _shared(request).look("readyz", partial(_readiness, service))
-    return responses.refusal(found) if isinstance(found, errors.UnavailableError) else Answer(found)
-
-
-@routes.get("/metrics")
-async def metrics(request: Request) -> Response:
-    found = cast(Metrics, request.app.state.metrics)
-    return Response(await _shared(request).look("metrics", found.render), media_type=CONTENT_TYPE)
-
-
-class Shared:
+class Monitoring:
     """All who ask at the same time share one look, because without a token nobody gets their own thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, service: Service, metrics: Metrics) -> None:
+        self.service = service
+        self.metrics = metrics
         self._under_way: dict[str, asyncio.Task[Any]] = {}
 
     async def look(self, at: str, take: Callable[[], T]) -> T:
@@ -56,8 +37,23 @@ class Shared:
         return cast(T, await asyncio.shield(self._under_way[at]))
 
 
-def _shared(request: Request) -> Shared:
-    return cast(Shared, request.app.state.monitoring)
+async def healthz(_: Monitoring) -> Response:
+    return JsonResponse({"status": "alive"})
+
+
+async def readyz(monitoring: Monitoring) -> Response:
+    """Ready while all threads turn, and the store can be read and written; otherwise 503, like every command."""
+    found = await monitoring.look("readyz", partial(_readiness, monitoring.service))
+    return responses.refusal(found) if isinstance(found, errors.UnavailableError) else JsonResponse(found)
+
+
+async def metrics(monitoring: Monitoring) -> Response:
+    return Response(await monitoring.look("metrics", monitoring.metrics.render), media_type=CONTENT_TYPE)
+
+
+ROUTES = tuple(
+    Route("GET", f"/{handler.__name__}", None, handler, described=False) for handler in (healthz, readyz, metrics)
+)
 
 
 def _readiness(service: Service) -> dict[str, str] | errors.UnavailableError:

@@ -1,0 +1,182 @@
+"""Parameters in the queries of the API: pages, orders and filters of lists."""
+
+from typing import Annotated, Any, Literal, TypedDict
+
+from msgspec import Meta
+
+from forenotice.control import export
+from forenotice.core.journal import OF_TOKENS
+from forenotice.core.operations import EventType, Kind, Status
+from forenotice.core.roles import Access, Need
+from forenotice.core.rollouts import RolloutStatus, StopStatus
+from forenotice.validation import pattern
+from forenotice.views import base
+from forenotice.views.base import HOST_PATTERN, PATTERN, SCOPE_PATTERN, Name, Word
+
+LIMIT = 100
+LARGEST_PAGE = 1000
+
+
+class Paging(TypedDict):
+    after: str | None
+    limit: int
+    descending: bool
+
+
+def _several(expression: str) -> Meta:
+    """With commas between them, and spaces around. Whoever reads it says what is wrong with it."""
+    whole = f"^[ ,]*{expression} *(,[ ,]*{expression} *)*[ ,]*$"
+    return Meta(max_length=1000, extra_json_schema={"pattern": whole})
+
+
+Names = Annotated[str, _several(PATTERN)]
+ScopeNames = Annotated[str, _several(SCOPE_PATTERN)]
+HostNames = Annotated[str, _several(HOST_PATTERN)]
+NAMES = Meta(description="Names or patterns with commas between them: `rack1-*,!rack1-07`.")
+HOST_NAMES = Meta(
+    description="Names, patterns or labels with commas between them: `rack1-*,!rack1-07`, `label:rack=r1`."
+)
+TimeText = Annotated[
+    str,
+    pattern(
+        "[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ].*",
+        "must be a time such as 2026-01-31T12:00:00Z",
+        extra_json_schema={"format": "date-time"},
+    ),
+]
+"""In RFC 3339; a number is not taken for seconds since 1970."""
+IdOrName = Annotated[Name, Meta(description="Its id, or its name.")]
+Limit = Annotated[int, Meta(ge=1, le=LARGEST_PAGE, description="How many at most.")]
+After = Annotated[Word | None, Meta(description="What `next` was in the page before, of the same sort.")]
+PREVIOUS = Meta(description="What `next` was in the page before.")
+SORT = Meta(description="What the list is sorted by; `-` before it turns it round.")
+ByAge = Annotated[Literal["created_at", "-created_at"], SORT]
+Live = Annotated[bool | None, Meta(description="Only those that have not ended, or only those that have.")]
+
+
+class ByName(base.Request):
+    after: After = None
+    limit: Limit = LIMIT
+    sort: Annotated[Literal["name", "-name"], SORT] = "name"
+
+    @property
+    def paging(self) -> Paging:
+        return {"after": self.after, "limit": self.limit, "descending": self.sort == "-name"}
+
+
+class Oldest(base.Request):
+    """The oldest first."""
+
+    after: After = None
+    limit: Limit = LIMIT
+    sort: ByAge = "created_at"
+
+    @property
+    def paging(self) -> Paging:
+        return {"after": self.after, "limit": self.limit, "descending": self.sort == "-created_at"}
+
+
+class HostQuery(ByName):
+    name: Annotated[HostNames | None, HOST_NAMES] = None
+    cordoned: Annotated[bool | None, Meta(description="Only those that take no VMs, or only the others.")] = None
+
+
+class VmQuery(ByName):
+    name: Annotated[Names | None, NAMES] = None
+    host: Name | None = None
+    group: Name | None = None
+    spot: Annotated[bool | None, Meta(description="Only those that may be evicted, or only the others.")] = None
+
+
+class GroupQuery(ByName):
+    name: Annotated[ScopeNames | None, NAMES] = None
+
+
+class SubscriptionQuery(ByName):
+    name: Annotated[Names | None, NAMES] = None
+
+
+class Apply(base.Request):
+    prune: Annotated[bool, Meta(description="Remove what the document does not name.")] = False
+    move: Annotated[bool, Meta(description="Record that VMs run where the document says; no driver moves them.")] = (
+        False
+    )
+    dry_run: Annotated[bool, Meta(description="Only tell the difference.")] = False
+
+
+class OperationQuery(Oldest):
+    live: Live = None
+    status: Status | None = None
+    host: Name | None = None
+    kind: Kind | None = None
+    rollout: Annotated[Word | None, Meta(description="Only those of a rollout, by its id.")] = None
+
+
+class EventQuery(Oldest):
+    live: Live = None
+    status: base.EventStatus | None = None
+    type: EventType | None = None
+    group: Name | None = None
+    vm: Annotated[Name | None, Meta(description="Only those that name it.")] = None
+
+
+class RolloutQuery(Oldest):
+    sort: ByAge = "-created_at"
+    live: Live = None
+    status: RolloutStatus | None = None
+
+
+class RolloutHostQuery(base.Request):
+    after: After = None
+    limit: Limit = LIMIT
+    status: StopStatus | None = None
+
+
+class DeliveryQuery(base.Request):
+    after: Annotated[base.Position, PREVIOUS] = 0
+    limit: Limit = LIMIT
+
+
+class EntryFilter(base.Request):
+    """What an entry must match; what is not given is not looked at."""
+
+    action: Annotated[Word | None, Meta(description="Such as `event.approved`; `event.` means all of them.")] = None
+    scope: Annotated[Word | None, Meta(description="`group:NAME` or `vm:NAME`.")] = None
+    event: Word | None = None
+    operation: Word | None = None
+    rollout: Word | None = None
+    host: Word | None = None
+    vm: Annotated[
+        Word | None, Meta(description="Entries that name it, and those of events and operations that named it.")
+    ] = None
+    by: Annotated[Word | None, Meta(description="Who did it, such as `operator:admin`.")] = None
+    since: Annotated[TimeText | None, Meta(description="From this moment on.")] = None
+    until: Annotated[TimeText | None, Meta(description="Before this moment.")] = None
+
+    def filters(self, access: Access) -> dict[str, Any]:
+        """As the service takes them, without what only administrators see."""
+        return {
+            **{name: getattr(self, name) for name in EntryFilter.__struct_fields__},
+            "operation": self.operation and self.operation.lower(),
+            "rollout": self.rollout and self.rollout.lower(),
+            "since": self.since and base.read_moment(self.since, "since in the query"),
+            "until": self.until and base.read_moment(self.until, "until in the query"),
+            "without": None if access.may(Need.ADMINISTER) else OF_TOKENS,
+        }
+
+
+class HistoryQuery(EntryFilter):
+    after: Annotated[base.Position | None, PREVIOUS] = None
+    limit: Limit = LIMIT
+    newest_first: bool = False
+
+
+class ExportQuery(EntryFilter):
+    format: export.Format = export.Format.JSONL
+
+
+class StreamQuery(base.Request):
+    after: Annotated[base.Position | None, Meta(description="The same; the header goes first.")] = None
+    action: Annotated[Word | None, Meta(description="Such as `event.approved`; `event.` means all of them.")] = None
+    scope: Annotated[Word | None, Meta(description="`group:NAME` or `vm:NAME`.")] = None
+    event: Word | None = None

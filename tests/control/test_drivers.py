@@ -4,7 +4,7 @@ import msgspec
 from tests.control.running import Control
 
 from forenotice.core.timing import Timing
-from forenotice.drivers.call_queue import CallQueues, CallTerms, DriverChoice
+from forenotice.drivers.call_queue import CallQueue, CallTerms, DriverChoice
 from forenotice.drivers.simulated import SimulatedDriver
 from forenotice.service import results, tick
 from forenotice.views.maintenance import Operation
@@ -12,7 +12,7 @@ from forenotice.views.maintenance import Operation
 
 def await_results(fleet: Control) -> None:
     choice = DriverChoice(driver=SimulatedDriver(Timing()), terms=CallTerms(awaits_results=True))
-    fleet.service.calls = CallQueues([choice], fleet.service.runtime, fleet.service.nudge.set)
+    fleet.service.calls = CallQueue([choice], fleet.service.runtime, fleet.service.nudge.set)
 
 
 def test_the_token_of_a_call_tells_the_result_of_that_call_and_nothing_else(fleet: Control) -> None:

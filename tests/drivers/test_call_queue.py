@@ -11,7 +11,7 @@ from tests.acceptance.running import until
 from forenotice.clock import SystemClock
 from forenotice.core.driver_calls import Finished, NotYet, Outcome, Task
 from forenotice.core.operations import Kind
-from forenotice.drivers.call_queue import CallQueue, CallTerms
+from forenotice.drivers.call_queue import CallQueue, CallTerms, DriverChoice
 from forenotice.runtime import Runtime
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
@@ -59,7 +59,7 @@ class Outside:
         self._doors[vm].set()
 
     def start(self, **terms: object) -> CallQueue:
-        self.queue = CallQueue(self, CallTerms(**terms), Runtime(), lambda: None)  # type: ignore[arg-type]
+        self.queue = CallQueue([DriverChoice(driver=self, terms=CallTerms(**terms))], Runtime(), lambda: None)  # type: ignore[arg-type]
         return self.queue
 
 

@@ -1,4 +1,4 @@
-"""The queues of driver calls, one for each driver: in order of start, with limits in all and for each host."""
+"""The queue of driver calls: in order of start, with limits for each driver and each host."""
 
 import threading
 from collections import Counter
@@ -53,11 +53,25 @@ class CallTerms:
     """Whether NotYet means that the call was accepted: it keeps its place until its result is known."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DriverChoice:
+    """A driver, and the hosts it is for."""
+
+    driver: Driver
+    terms: CallTerms = CallTerms()
+    hosts: Selector | None = None
+    """None: all that no choice before it has selected."""
+
+    def fits(self, host: Host) -> bool:
+        return self.hosts is None or self.hosts.selects(host)
+
+
 @dataclass(eq=False, slots=True)
 class _Order:
     """A task, and what is known of its parts."""
 
     task: Task
+    choice: DriverChoice
     parts: int
     outcomes: list[Outcome] = field(default_factory=list)
     until: datetime | None = None
@@ -71,12 +85,11 @@ class _Call:
 
 
 class CallQueue:
-    """The calls of one driver. What they come to is collected until `finished` takes it."""
+    """All calls of this process. What they come to is collected until `finished` takes it."""
 
-    def __init__(self, driver: Driver, terms: CallTerms, runtime: Runtime, wake: Callable[[], None]) -> None:
+    def __init__(self, choices: Sequence[DriverChoice], runtime: Runtime, wake: Callable[[], None]) -> None:
         """`wake` is called when there is something new for whoever works the queue."""
-        self._driver = driver
-        self._terms = terms
+        self._choices = choices
         self._runtime = runtime
         self._wake = wake
         self._changed = threading.Condition()
@@ -85,30 +98,39 @@ class CallQueue:
         self._waiting: dict[_Call, None] = {}
         self._accepted: dict[_Call, datetime] = {}
         """Calls that the driver has accepted, and when to call again."""
-        self._under_way: Counter[str] = Counter()
+        self._under_way: dict[DriverChoice, Counter[str]] = {choice: Counter() for choice in choices}
         """Calls by host, the accepted ones included."""
         self._finished: list[tuple[Task, Outcome]] = []
         self._stopped = False
 
+    def choice(self, host: Host) -> DriverChoice | None:
+        """None: a service without drivers, which does not tick."""
+        return next((each for each in self._choices if each.fits(host)), None)
+
+    def awaits_results(self, host: Host) -> bool:
+        """Whether results for its VMs may come by callback."""
+        return (choice := self.choice(host)) is not None and choice.terms.awaits_results
+
     def enter(self, task: Task) -> None:
         """It is finished once, when all its parts are."""
-        each = task.kind in self._terms.each_vm
+        choice = self.choice(Host(name=task.host, labels=task.labels))
+        assert choice is not None
+        each = task.kind in choice.terms.each_vm
         parts = [replace(task, vms=(name,)) for name in task.vms] if each else [task]
-        order = _Order(task, len(parts))
+        order = _Order(task, choice, len(parts))
         with self._changed:
             self._orders[task.operation] = order
             self._waiting |= {_Call(order, part): None for part in parts}
             self._call_next()
 
     def drop(self, operation: str) -> None:
-        """Its result is known, or no longer ours to tell: a call that is being made is not listened to."""
+        """Its result is known, or no longer ours to tell: what a call that is being made comes to is ignored."""
         with self._changed:
             order = self._orders.pop(operation, None)
-            for call in [call for call in self._waiting if call.order is order]:
-                del self._waiting[call]
+            self._waiting = {call: None for call in self._waiting if call.order is not order}
             for call in [call for call in self._accepted if call.order is order]:
                 del self._accepted[call]
-                self._under_way[call.part.host] -= 1
+                self._end(call)
             self._call_next()
 
     def call_again(self, now: datetime) -> datetime | None:
@@ -126,67 +148,71 @@ class CallQueue:
 
     def pending(self, operation: str) -> PendingCalls | None:
         """None: it is not here."""
-        terms = self._terms
         with self._changed:
-            order = self._orders.get(operation)
-            if order is None:
+            if (order := self._orders.get(operation)) is None:
                 return None
             waiting = sum(call.order is order for call in self._waiting)
             return PendingCalls(
                 waiting=waiting,
-                under_way=self._under_way.total(),
-                at_once=terms.at_once,
-                at_once_per_host=terms.at_once_per_host,
+                under_way=self._under_way[order.choice].total(),
+                at_once=order.choice.terms.at_once,
+                at_once_per_host=order.choice.terms.at_once_per_host,
                 until=None if waiting else order.until,
             )
 
     def stop(self, seconds: float = STOP_SECONDS) -> None:
-        """Drops what waits and stops the driver; of an order that is not complete then, the done part is finished."""
+        """Drops what waits and stops the drivers; of an order that is not complete then, the done part is finished."""
         with self._changed:
             self._stopped = True
             self._waiting.clear()
             for call in self._accepted:
-                self._under_way[call.part.host] -= 1
+                self._end(call)
             self._accepted.clear()
-        self._driver.stop()
+        for choice in self._choices:
+            choice.driver.stop()
         with self._changed:
-            self._changed.wait_for(lambda: not self._under_way.total(), seconds)
+            self._changed.wait_for(lambda: not any(each.total() for each in self._under_way.values()), seconds)
             for order in self._orders.values():
                 unfinished = NotYet(again_at=self._runtime.clock.now())
                 self._finished.append((order.task, _together([*order.outcomes, unfinished])))
             self._orders.clear()
 
     def _call_next(self) -> None:
-        while not self._stopped and self._under_way.total() < self._terms.at_once:
-            call = next((call for call in self._waiting if self._has_room(call.part.host)), None)
-            if call is None:
+        free = {each: each.terms.at_once - under_way.total() for each, under_way in self._under_way.items()}
+        for call in list(self._waiting):
+            if self._stopped or max(free.values()) <= 0:
                 return
-            self._start(call)
-            del self._waiting[call]
-            self._under_way[call.part.host] += 1
-            if self._terms.longest is not None:
-                call.order.until = self._runtime.clock.now() + self._terms.longest
-
-    def _has_room(self, host: str) -> bool:
-        most = self._terms.at_once_per_host
-        return most is None or self._under_way[host] < most
+            choice = call.order.choice
+            terms, under_way = choice.terms, self._under_way[choice]
+            most = terms.at_once_per_host
+            if free[choice] > 0 and (most is None or under_way[call.part.host] < most):
+                free[choice] -= 1
+                del self._waiting[call]
+                under_way[call.part.host] += 1
+                if terms.longest is not None:
+                    call.order.until = self._runtime.clock.now() + terms.longest
+                self._start(call)
 
     def _start(self, call: _Call) -> None:
         self._runtime.start_thread(lambda: self._make(call), "driver")
 
+    def _end(self, call: _Call) -> None:
+        self._under_way[call.order.choice][call.part.host] -= 1
+
     def _make(self, call: _Call) -> None:
         order, task = call.order, call.part
         try:
-            outcome = self._driver.carry_out(task, self._runtime.clock.now())
+            outcome = order.choice.driver.carry_out(task, self._runtime.clock.now())
         except Exception as error:
             log.exception("The driver failed", action="driver.failed", operation=task.operation)
             outcome = Finished(failures={vm: f"{type(error).__name__}: {error}" for vm in task.vms})
         with self._changed:
             wanted = self._orders.get(task.operation) is order
-            if isinstance(outcome, NotYet) and self._terms.awaits_results and wanted and not self._stopped:
+            keeps = order.choice.terms.awaits_results and wanted and not self._stopped
+            if isinstance(outcome, NotYet) and keeps:
                 self._accepted[call] = outcome.again_at
             else:
-                self._under_way[task.host] -= 1
+                self._end(call)
                 order.outcomes.append(outcome)
                 if wanted and len(order.outcomes) == order.parts:
                     del self._orders[task.operation]
@@ -194,57 +220,6 @@ class CallQueue:
                 self._call_next()
             self._changed.notify_all()
         self._wake()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DriverChoice:
-    """A driver, and the hosts it is for."""
-
-    driver: Driver
-    terms: CallTerms = CallTerms()
-    hosts: Selector | None = None
-    """None: all that no choice before it has selected."""
-
-    def fits(self, host: Host) -> bool:
-        return self.hosts is None or self.hosts.selects(host)
-
-
-class CallQueues:
-    """The queues of all drivers of the service."""
-
-    def __init__(self, choices: Sequence[DriverChoice], runtime: Runtime, wake: Callable[[], None]) -> None:
-        self._choices = choices
-        self._queues = [CallQueue(each.driver, each.terms, runtime, wake) for each in choices]
-
-    def awaits_results(self, host: Host) -> bool:
-        """Whether results for its VMs may come by callback."""
-        return any(each.terms.awaits_results for each in self._choices if each is self._choice(host))
-
-    def enter(self, task: Task) -> None:
-        choice = self._choice(Host(name=task.host, labels=task.labels))
-        assert choice is not None, "a service that ticks has a driver for every host"
-        self._queues[self._choices.index(choice)].enter(task)
-
-    def _choice(self, host: Host) -> DriverChoice | None:
-        return next((each for each in self._choices if each.fits(host)), None)
-
-    def drop(self, operation: str) -> None:
-        for queue in self._queues:
-            queue.drop(operation)
-
-    def call_again(self, now: datetime) -> datetime | None:
-        found = [queue.call_again(now) for queue in self._queues]
-        return min((moment for moment in found if moment is not None), default=None)
-
-    def finished(self) -> list[tuple[Task, Outcome]]:
-        return [each for queue in self._queues for each in queue.finished()]
-
-    def pending(self, operation: str) -> PendingCalls | None:
-        return next((found for queue in self._queues if (found := queue.pending(operation))), None)
-
-    def stop(self) -> None:
-        for queue in self._queues:
-            queue.stop()
 
 
 def _together(outcomes: list[Outcome]) -> Outcome:

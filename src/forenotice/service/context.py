@@ -15,7 +15,7 @@ from forenotice.core.journal import SYSTEM, Repeats
 from forenotice.core.operations import NO_LIMITS, Status, UserLimits
 from forenotice.core.selectors import Selector
 from forenotice.core.timing import Timing
-from forenotice.drivers.call_queue import CallQueues, DriverChoice
+from forenotice.drivers.call_queue import CallQueue, DriverChoice
 from forenotice.failures import Failures
 from forenotice.liveness import Liveness
 from forenotice.publication import Publication, Publisher
@@ -158,7 +158,7 @@ class Service:
         self.give_grace()
         self.nudge = threading.Event()
         """Set when there may be something for tick to do."""
-        self.calls = CallQueues(drivers, runtime, self.nudge.set)
+        self.calls = CallQueue(drivers, runtime, self.nudge.set)
         self.writable = True
         """Whether the store took what it was last given."""
         self.fleet_changed = False

@@ -217,7 +217,7 @@ def test_healthy_receivers_do_not_wait_for_receivers_that_hang(teller: Teller) -
 
 
 def test_who_was_served_least_recently_goes_first_and_the_spare_room_is_bounded() -> None:
-    shares = cycle.Shares()
+    limit = cycle.RequestLimit()
     now = datetime.now(UTC)
     one, two = (
         Subscription(
@@ -236,18 +236,18 @@ def test_who_was_served_least_recently_goes_first_and_the_spare_room_is_bounded(
         )
         for key in "ab"
     )
-    shares.sent("a")
-    assert shares.in_turn([one, two]) == [two, one]
-    shares.sent("b")
-    assert shares.in_turn([two, one]) == [one, two]
-    assert [shares.room("a", busy, 16) for busy in (0, 1)] == [1, 0]
+    limit.sent("a")
+    assert limit.in_order([one, two]) == [two, one]
+    limit.sent("b")
+    assert limit.in_order([two, one]) == [one, two]
+    assert [limit.room("a", busy, 16) for busy in (0, 1)] == [1, 0]
     delivery = Delivery(subscription="a", position=1, lane="E", due_at=now)
     taken = cycle.Outcome(attempt=cycle.Attempt(subscription=one, delivery=delivery))
-    shares.heard(taken)
-    assert [shares.room("a", busy, 16) for busy in (0, 1, 4)] == [4, 3, 0]
-    assert [shares.room("a", busy, 0) for busy in (0, 1)] == [1, 0]
-    shares.heard(replace(taken, error="no answer"))
-    assert shares.room("a", 1, 16) == 0
+    limit.record(taken)
+    assert [limit.room("a", busy, 16) for busy in (0, 1, 4)] == [4, 3, 0]
+    assert [limit.room("a", busy, 0) for busy in (0, 1)] == [1, 0]
+    limit.record(replace(taken, error="no answer"))
+    assert limit.room("a", 1, 16) == 0
 
 
 def test_nothing_is_lost_when_it_is_stopped_in_the_middle(teller: Teller) -> None:

@@ -1,4 +1,4 @@
-"""One turn of delivery: note what receivers answered, take in what the journal has, say what to send next."""
+"""One delivery cycle: note what receivers answered, take in what the journal has, say what to send next."""
 
 import random
 from collections.abc import Collection, Iterator, Sequence
@@ -33,7 +33,7 @@ JITTER = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pauses:
-    """In real time: nothing of it is sped up."""
+    """Backoff of deliveries, in real time whatever the speed."""
 
     first: timedelta = timedelta(seconds=1)
     longest: timedelta = timedelta(minutes=30)
@@ -42,13 +42,13 @@ class Pauses:
     chance: random.Random = field(default_factory=random.SystemRandom)
 
     def after(self, attempt: int, asked: timedelta | None = None) -> timedelta:
-        """Behind the attempt of this number; at least what the receiver asked for, as far as that is sensible."""
+        """After the attempt of this number; at least what the receiver asked for, up to the longest pause."""
         pause = backoff.pause(attempt, self.first, self.longest) * self.chance.uniform(1 - JITTER, 1 + JITTER)
         return max(pause, min(asked or pause, self.longest))
 
 
 def retry_after(value: str, now: datetime) -> timedelta | None:
-    """What a receiver asks for in Retry-After: seconds, or a date; None: nothing that can be read."""
+    """The pause that Retry-After asks for, as seconds or a date; None: it cannot be read."""
     if value.isascii() and value.isdigit() and len(value) < 10:
         return timedelta(seconds=int(value))
     try:
@@ -75,69 +75,69 @@ class Attempt:
 class Outcome:
     attempt: Attempt
     error: str = ""
-    """Empty: the receiver has taken it."""
+    """Empty: the receiver accepted it."""
     gone: bool = False
-    """The receiver wants nothing any more."""
+    """The receiver responded with 410."""
     asked: timedelta | None = None
-    """How long the receiver wants to be left alone."""
+    """The pause that the receiver asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class Cycle:
     attempts: Sequence[Attempt] = ()
     more: bool = False
     """The journal has more than was taken in."""
 
 
-class Shares:
+class RequestLimit:
     """How many requests each receiver may have under way: always one, and more while it accepts them."""
 
     def __init__(self) -> None:
-        self._answering: set[str] = set()
+        self._accepting: set[str] = set()
         """Subscriptions whose receiver accepted the last message."""
         self._served: dict[str, int] = {}
-        self._turns = 0
+        self._requests = 0
 
     def sent(self, subscription: str) -> None:
-        self._turns += 1
-        self._served[subscription] = self._turns
+        self._requests += 1
+        self._served[subscription] = self._requests
 
-    def heard(self, outcome: Outcome) -> None:
-        change = self._answering.discard if outcome.error else self._answering.add
+    def record(self, outcome: Outcome) -> None:
+        change = self._accepting.discard if outcome.error else self._accepting.add
         change(outcome.attempt.subscription.id)
 
-    def in_turn(self, subscriptions: Sequence[Subscription]) -> list[Subscription]:
+    def in_order(self, subscriptions: Sequence[Subscription]) -> list[Subscription]:
         """The least recently served first."""
         return sorted(subscriptions, key=lambda each: self._served.get(each.id, 0))
 
     def room(self, subscription: str, under_way: int, spare: int) -> int:
         own = 0 if under_way else 1
-        more = AT_ONCE - own - under_way if subscription in self._answering else 0
+        more = AT_ONCE - own - under_way if subscription in self._accepting else 0
         return own + max(0, min(more, spare))
 
 
-def take(
-    service: Service, outcomes: Sequence[Outcome], under_way: Collection[Lane], *, shares: Shares, pauses: Pauses
-) -> Turn:
+def run(
+    service: Service, outcomes: Sequence[Outcome], under_way: Collection[Lane], *, limit: RequestLimit, pauses: Pauses
+) -> Cycle:
     """One transaction at most; none when there is nothing to do."""
     for outcome in outcomes:
-        shares.heard(outcome)
+        limit.record(outcome)
     if not outcomes:
         with service.store.read() as reader:
-            if not any(plan.is_due for plan in _plans(service, reader, list(under_way), shares, service.clock.now())):
-                return Turn()
+            if not any(plan.is_due for plan in _plans(service, reader, list(under_way), limit, service.clock.now())):
+                return Cycle()
 
-    def work(unit: UnitOfWork) -> Turn:
+    def work(unit: UnitOfWork) -> Cycle:
         note(unit, outcomes, pauses)
         found: list[Attempt] = []
         busy = list(under_way)
         more = False
-        for plan in _plans(service, unit.transaction, busy, shares, unit.now):
+        for plan in _plans(service, unit.transaction, busy, limit, unit.now):
             attempts = _carry_out(unit, plan)
             busy += [attempt.lane for attempt in attempts]
             found += attempts
             more |= len(plan.entries) == PAGE
-        return Turn(attempts=found, more=more)
+        return Cycle(attempts=found, more=more)
 
     return service.transact(work)
 
@@ -196,11 +196,11 @@ class _Plan:
 
 
 def _plans(
-    service: Service, reader: Reader, under_way: Sequence[Lane], shares: Shares, now: datetime
+    service: Service, reader: Reader, under_way: Sequence[Lane], limit: RequestLimit, now: datetime
 ) -> Iterator[_Plan]:
     """Of those that nobody else serves; `under_way` may grow from one to the next."""
     pages: dict[int, list[tuple[int, Entry]]] = {}
-    for each in shares.in_turn(reader.subscriptions.active()):
+    for each in limit.in_order(reader.subscriptions.active()):
         if not _is_mine(service, each) and each.claimed_until is not None and each.claimed_until > now:
             continue
         if each.position not in pages:
@@ -208,7 +208,7 @@ def _plans(
         full = bool(pages[each.position]) and reader.subscriptions.count_pending(each.id) >= MOST_PENDING
         busy = {lane for key, lane in under_way if key == each.id}
         spare = SPARE - len(under_way) + len({key for key, _ in under_way})
-        room = shares.room(each.id, len(busy), spare)
+        room = limit.room(each.id, len(busy), spare)
         yield _Plan(
             subscription=each,
             entries=[] if full else pages[each.position],

@@ -39,7 +39,7 @@ class Worker:
         self._wake = service.follow_growth()
         self._outcomes: deque[Outcome] = deque()
         self._under_way: dict[Lane, Started] = {}
-        self._shares = cycle.Shares()
+        self._limit = cycle.RequestLimit()
         self._loop = Loop("delivery", self.step, self._wake, service.liveness, service.runtime, pause=PAUSE)
 
     def start(self) -> None:
@@ -59,19 +59,19 @@ class Worker:
             log.warning("What receivers answered last could not be kept", action="delivery.unkept", error=str(error))
 
     def step(self) -> timedelta:
-        """One turn; gives how long there is nothing to do."""
+        """One cycle; gives how long there is nothing to do."""
         service = self._service
         began = service.clock.now()
         outcomes = list(self._outcomes)
         answered = {outcome.attempt.lane for outcome in outcomes}
         busy = [lane for lane in self._under_way if lane not in answered]
-        turn = cycle.take(service, outcomes, busy, shares=self._shares, pauses=self._pauses)
+        found = cycle.run(service, outcomes, busy, limit=self._limit, pauses=self._pauses)
         for outcome in outcomes:
             self._outcomes.popleft()
             self._under_way.pop(outcome.attempt.lane, None)
-        if turn.attempts:
-            self._send(turn.attempts)
-        due = began if turn.more else cycle.next_due(service, began)
+        if found.attempts:
+            self._send(found.attempts)
+        due = began if found.more else cycle.next_due(service, began)
         return time_until(due, service.clock.now())
 
     def _send(self, attempts: Sequence[Attempt]) -> None:
@@ -88,7 +88,7 @@ class Worker:
             event = world.events.get(entry.event or "")
             view = views.event_of(world.operations[event.operation], event) if event else None
             message = messages.render(source, attempt.delivery.position, entry, view)
-            self._shares.sent(attempt.subscription.id)
+            self._limit.sent(attempt.subscription.id)
             deliver = partial(self._deliver, attempt, message)
             self._under_way[attempt.lane] = self._service.runtime.start_thread(deliver, "delivery-request")
 
@@ -96,7 +96,7 @@ class Worker:
         try:
             now = self._service.clock.outside()
             sent = messages.signed(event, attempt.subscription.secret, now)
-            outcome = judge(attempt, self._outgoing.notify(attempt.subscription.url, sent.body, sent.headers), now)
+            outcome = outcome_of(attempt, self._outgoing.notify(attempt.subscription.url, sent.body, sent.headers), now)
         except OutgoingError as error:
             outcome = Outcome(attempt=attempt, error=error.message)
         except Exception as error:
@@ -110,7 +110,7 @@ class Worker:
         self._wake.set()
 
 
-def judge(attempt: Attempt, reply: Response, now: datetime) -> Outcome:
+def outcome_of(attempt: Attempt, reply: Response, now: datetime) -> Outcome:
     if 200 <= reply.status < 300:
         return Outcome(attempt=attempt)
     asked = cycle.retry_after(reply.headers.get("retry-after", ""), now) if reply.status in ASK_LATER else None

@@ -55,7 +55,7 @@ def test_one_that_a_crash_left_behind_is_replaced(directory: Path) -> None:
 
 def test_what_is_no_socket_is_refused(directory: Path) -> None:
     (directory / controlsocket.NAME).write_text("")
-    with pytest.raises(errors.RefusedError, match="is not the service's"):
+    with pytest.raises(errors.RefusedError, match="does not belong to the service"):
         controlsocket.is_in(directory)
 
 

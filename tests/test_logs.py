@@ -131,7 +131,7 @@ def test_a_full_disk_costs_lines_which_are_counted_and_told_later(
 def test_a_pipe_that_nobody_reads_makes_nobody_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     reading, writing = os.pipe()
     writer = configured(monkeypatch, writing)
-    monkeypatch.setattr(logs, "MOST_WAITING", 50)
+    monkeypatch.setattr(logs, "LONGEST_QUEUE", 50)
     for _ in range(100):
         structlog.get_logger().warning("Long", action="test.long", text="x" * 8192)
     assert writer.dropped > 0

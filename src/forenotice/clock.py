@@ -16,13 +16,13 @@ UNKNOWN = "unknown"
 
 class Clock(Protocol):
     def now(self) -> datetime:
-        """In UTC; never falls."""
+        """In UTC; never goes back."""
 
     def not_below(self, moment: datetime) -> None:
         """Time that is already in the journal counts as passed."""
 
     def outside(self) -> datetime:
-        """The time by the system's clock, for signatures that others check; may fall."""
+        """The time by the system's clock, for signatures that others check; may go back."""
 
 
 class CheckedClock(Clock, Protocol):
@@ -141,7 +141,7 @@ def boot_id(path: Path = BOOT_ID) -> str:
 
 
 class MachineClock:
-    """As the machine has it, also when somebody sets it back: for a guest, whose clock may be wrong at first."""
+    """The machine's clock, which may be set back: for a guest, whose clock may be wrong at first."""
 
     def now(self) -> datetime:
         return datetime.now(UTC)

@@ -1,6 +1,6 @@
 """The control plane's unix socket in the data directory: only the service's own user, and root, can connect to it.
 
-Any program can take the port of a service that has ended; nobody else can put a socket into the data directory.
+Any program can take the port of a service that has ended, but no other user can put a socket into the data directory.
 """
 
 import os
@@ -45,7 +45,7 @@ def connect(directory: Path, seconds: float | None = None) -> socket.socket:
 
 
 def is_in(directory: Path) -> bool:
-    """Whether there is a socket that may be sent a token; perhaps no service listens any more."""
+    """Whether there is a socket to which a token may be sent; perhaps no service listens any more."""
     path = directory / NAME
     try:
         found, inside = path.lstat(), directory.stat()
@@ -53,8 +53,8 @@ def is_in(directory: Path) -> bool:
         return False
     if not stat.S_ISSOCK(found.st_mode) or found.st_uid not in (0, os.geteuid(), inside.st_uid):
         raise errors.RefusedError(
-            f"{path} is not the service's: it must be a socket of the user who owns {directory}; remove it, and start "
-            "`forenotice serve` again"
+            f"{path} does not belong to the service: it must be a socket of the user who owns {directory}; remove it, "
+            "and start `forenotice serve` again"
         )
     return True
 

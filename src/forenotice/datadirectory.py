@@ -1,4 +1,4 @@
-"""The directory of a service: one service at a time, and the administrator's first token."""
+"""The data directory: one service at a time, and the administrator's first token."""
 
 import fcntl
 import os
@@ -12,7 +12,7 @@ from forenotice.core import errors
 
 @contextmanager
 def held(directory: Path, database: Path | None = None) -> Iterator[None]:
-    """Make the directory and keep every other service out of it until the end, however that comes."""
+    """Make the directory and lock it against other services until the process ends."""
     with ExitStack() as stack:
         stack.enter_context(_held(directory))
         elsewhere = database and database.resolve().parent
@@ -57,7 +57,7 @@ def _lock(descriptor: int) -> bool:
 
 
 def write_secret(path: Path, secret: str) -> None:
-    """Whole or not at all, readable by its owner alone, and there after a crash."""
+    """Atomic, readable by its owner alone, and durable."""
     new = path.with_name(f"{path.name}.new")
     new.unlink(missing_ok=True)
     file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

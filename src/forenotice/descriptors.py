@@ -10,7 +10,7 @@ except ImportError:
 SPARE = 512
 """Reserved for operators, the store and deliveries; half of all descriptors, if that is less."""
 ON_WINDOWS = 512
-"""It has no limit to read; so many sockets its select can watch."""
+"""Windows has no such limit; its select can watch so many sockets."""
 
 
 def for_guests(allowed: int) -> int:
@@ -40,7 +40,10 @@ def allow(wanted: int) -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))
     if enough < wanted:
         log.warning(
-            "Too few file descriptors: fewer connections", action="descriptors.few", possible=enough, wanted=wanted
+            "Too few file descriptors: the connection limit is reduced",
+            action="descriptors.few",
+            possible=enough,
+            wanted=wanted,
         )
     return enough
 

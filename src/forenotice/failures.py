@@ -1,4 +1,4 @@
-"""Repeated failures are logged when their reason changes and when their number has doubled."""
+"""Repeated failures: log them when their reason changes and when their number has doubled."""
 
 import re
 
@@ -26,6 +26,6 @@ class Failures:
         return has_doubled(self.times)
 
     def over(self) -> int:
-        """It works again: gives how often it had failed for the last reason."""
+        """It works again; returns how often it had failed for the last reason."""
         times, self.times, self._reason = self.times, 0, ""
         return times

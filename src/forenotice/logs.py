@@ -1,4 +1,4 @@
-"""Where logs go and what they look like: constant messages, variables as fields, always an `action`."""
+"""Logging: constant messages, variables as fields, always an `action`."""
 
 import atexit
 import logging
@@ -14,7 +14,7 @@ from forenotice.settings.values import LogFormat, LogLevel
 if TYPE_CHECKING:
     from structlog.typing import EventDict, Processor, WrappedLogger
 
-MOST_WAITING = 2000
+LONGEST_QUEUE = 2000
 """Lines that wait to be written; what is logged beyond them is dropped."""
 
 FLUSH_SECONDS = 1.0
@@ -26,7 +26,7 @@ def _nothing() -> None:
 
 
 def _configure_unless_done() -> None:
-    """To standard error: structlog's default, standard output, is for the answers of commands."""
+    """To standard error: structlog's default, standard output, is for the output of commands."""
     import structlog
 
     if not structlog.is_configured():
@@ -34,9 +34,9 @@ def _configure_unless_done() -> None:
 
 
 class Log:
-    """Of what starts quickly: structlog is loaded when there is something to say, since it is as large as all the rest.
+    """Loads structlog with the first line, since it is as large as all the rest of a short command.
 
-    Where no descriptor is left it cannot be loaded; who must not miss a line then has configured it before."""
+    Without a free descriptor it cannot be loaded: a service configures logging at its start."""
 
     def __init__(self) -> None:
         self.setup: Callable[[], None] = _configure_unless_done
@@ -46,8 +46,8 @@ class Log:
         try:
             import structlog
         except ImportError:
-            # A test's environment need not have it.
-            return lambda said, **fields: getattr(logging.getLogger("forenotice"), level)("%s %s", said, fields)
+            # A test's environment may lack it.
+            return lambda message, **fields: getattr(logging.getLogger("forenotice"), level)("%s %s", message, fields)
         except OSError:
             return lambda *_, **__: None
         setup, self.setup = self.setup, _nothing
@@ -74,7 +74,7 @@ class Writer:
 
     def msg(self, line: str) -> None:
         with self._changed:
-            if len(self._lines) >= MOST_WAITING:
+            if len(self._lines) >= LONGEST_QUEUE:
                 self.dropped += 1
                 return
             self._lines.append(line)
@@ -167,10 +167,10 @@ def _descriptor() -> int | None:
 def _in_any_case(renderer: "Processor") -> "Processor":
     """If a field cannot be rendered, log without the fields rather than raise."""
 
-    def render(logger: "WrappedLogger", name: str, said: "EventDict") -> Any:
-        facts = dict(said)
+    def render(logger: "WrappedLogger", name: str, event: "EventDict") -> Any:
+        facts = dict(event)
         try:
-            return renderer(logger, name, said)
+            return renderer(logger, name, event)
         except Exception as error:
             known = {key: facts.get(key) for key in ("event", "action", "level", "timestamp")}
             return renderer(logger, name, {**known, "unshown": type(error).__name__})
@@ -179,11 +179,11 @@ def _in_any_case(renderer: "Processor") -> "Processor":
 
 
 class _Forwarding(logging.Handler):
-    """What libraries log comes out in the same form as what we do."""
+    """Writes what libraries log in the same form as our own lines."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            said = record.getMessage()
+            message = record.getMessage()
         except Exception:
-            said = str(record.msg)
-        log.log(record.levelno, "A library has something to say", action="library", said=said, exc_info=record.exc_info)
+            message = str(record.msg)
+        log.log(record.levelno, "A library logged", action="library", said=message, exc_info=record.exc_info)

@@ -29,7 +29,7 @@ class Rate:
 
 
 class Buckets:
-    """One for everybody who asks; those that are full are forgotten now and then."""
+    """A bucket for each caller; full ones are forgotten now and then."""
 
     KEPT = 128
 

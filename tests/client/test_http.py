@@ -4,12 +4,13 @@ import socket
 import ssl
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
 
 import pytest
-from tests.client.scripted import Asked, Script, answer, scripted
+from tests.client.scripted import Asked, Scripted, answer, scripted
 
 from forenotice.client.http import Connection, ProtocolError, Response
 
@@ -21,16 +22,18 @@ def ask(connection: Connection, method: str = "GET", timeout: float = SOON, larg
     return connection.request(method, "/x?y=z", {"Metadata": "true"}, body, timeout=timeout, largest=largest)
 
 
-def said(*answers: bytes | None) -> Script:
-    """One after another, the last one again and again."""
-    return lambda asked, ended: answers[min(asked.number, len(answers) - 1)]
+@contextmanager
+def connected(*answers: bytes | None) -> Iterator[tuple[Connection, Scripted]]:
+    """To a server that gives these one after another, the last one again and again."""
+    with scripted(lambda asked, ended: answers[min(asked.number, len(answers) - 1)]) as server:
+        connection = Connection("127.0.0.1", server.port)
+        yield connection, server
+        connection.close()
 
 
 def test_a_question_and_its_answer() -> None:
-    with scripted(said(answer("418 I'm a Teapot", b"short", "X-Two: a", "X-Two: b"))) as server:
-        connection = Connection("127.0.0.1", server.port)
+    with connected(answer("418 I'm a Teapot", b"short", "X-Two: a", "X-Two: b")) as (connection, server):
         got = ask(connection, "POST")
-        connection.close()
     assert (got.status, got.reason, got.body) == (418, "I'm a Teapot", b"short")
     assert got.headers["x-two"] == "a, b"
     [asked] = server.asked
@@ -48,17 +51,13 @@ def test_a_question_and_its_answer() -> None:
     ],
 )
 def test_every_framing_is_read(whole: bytes) -> None:
-    with scripted(said(whole)) as server:
-        connection = Connection("127.0.0.1", server.port)
+    with connected(whole) as (connection, _server):
         assert [ask(connection).body, ask(connection).body] == [b"{}", b"{}"]
-        connection.close()
 
 
 def test_a_connection_is_used_again() -> None:
-    with scripted(said(answer(body=b"a"))) as server:
-        connection = Connection("127.0.0.1", server.port)
+    with connected(answer(body=b"a")) as (connection, server):
         assert [ask(connection).body for _ in range(5)] == [b"a"] * 5
-        connection.close()
     assert len(server.connections) == 1
 
 
@@ -84,42 +83,36 @@ def answer_and_close(server: socket.socket, data: bytes) -> None:
 
 @pytest.mark.parametrize(("method", "again"), [("GET", True), ("POST", False)])
 def test_only_a_get_is_sent_again_when_a_kept_connection_ends_just_then(method: str, again: bool) -> None:
-    with scripted(said(answer(), None, answer())) as server:
-        connection = Connection("127.0.0.1", server.port)
+    with connected(answer(), None, answer()) as (connection, server):
         ask(connection)
         if again:
             assert ask(connection, method).status == 200
         else:
             with pytest.raises(ConnectionError):
                 ask(connection, method)
-        connection.close()
     assert len(server.asked) == (3 if again else 2)
 
 
 def test_a_new_connection_that_ends_is_not_asked_again() -> None:
-    with scripted(said(None)) as server:
-        connection = Connection("127.0.0.1", server.port)
-        with pytest.raises(ConnectionError):
-            ask(connection)
-        connection.close()
+    with connected(None) as (connection, server), pytest.raises(ConnectionError):
+        ask(connection)
     assert len(server.asked) == 1
 
 
 def test_an_answer_that_has_begun_is_not_asked_for_again() -> None:
-    with scripted(said(answer(), b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 9\r\n\r\n{")) as server:
-        connection = Connection("127.0.0.1", server.port)
+    with connected(answer(), b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 9\r\n\r\n{") as (
+        connection,
+        server,
+    ):
         ask(connection)
         with pytest.raises(ProtocolError, match="not valid HTTP"):
             ask(connection)
-        connection.close()
     assert len(server.asked) == 2
 
 
 def test_bytes_that_nobody_asked_for_are_no_answer_to_the_next_question() -> None:
-    with scripted(said(answer(body=b"1") + answer(body=b"stray"), answer(body=b"2"))) as server:
-        connection = Connection("127.0.0.1", server.port)
+    with connected(answer(body=b"1") + answer(body=b"stray"), answer(body=b"2")) as (connection, _server):
         assert [ask(connection).body, ask(connection).body] == [b"1", b"2"]
-        connection.close()
 
 
 @pytest.mark.parametrize(
@@ -134,22 +127,18 @@ def test_bytes_that_nobody_asked_for_are_no_answer_to_the_next_question() -> Non
     ],
 )
 def test_what_is_no_answer_or_too_much_is_refused(strange: bytes) -> None:
-    with scripted(said(strange, answer(body=b"fine"))) as server:
-        connection = Connection("127.0.0.1", server.port)
+    with connected(strange, answer(body=b"fine")) as (connection, _server):
         with pytest.raises(ProtocolError):
             ask(connection)
         assert ask(connection).body == b"fine"
-        connection.close()
 
 
 def test_what_cannot_be_sent_is_refused() -> None:
-    with scripted(said(answer())) as server:
-        connection = Connection("127.0.0.1", server.port)
+    with connected(answer()) as (connection, _server):
         with pytest.raises(ProtocolError, match="cannot be sent"):
             connection.request("GET", "/x y", {}, timeout=SOON, largest=1)
         with pytest.raises(ProtocolError, match="cannot be sent"):
             connection.request("GET", "/x", {"A": "b\r\nC: d"}, timeout=SOON, largest=1)
-        connection.close()
 
 
 def test_the_deadline_is_for_the_whole_answer() -> None:

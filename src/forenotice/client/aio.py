@@ -1,7 +1,7 @@
 """The client for an event loop, and its connection over asyncio's streams."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -121,26 +121,27 @@ class AsyncConnection:
         timeout: float,  # noqa: ASYNC109
         largest: int,
     ) -> Response:
+        def begin() -> bytes:
+            return self._exchange.begin(method, target, headers, body, largest=largest)
+
         async with asyncio.timeout(timeout):
             kept = await self._is_kept()
             try:
-                return await self._request(method, target, headers, body, largest)
+                return await self._send(begin)
             except ConnectionError:
                 if not (kept and method == "GET" and self._exchange.silent) or self._closed:
                     raise
-            return await self._request(method, target, headers, body, largest)
+            return await self._send(begin)
 
     def close(self) -> None:
         """For good; a request under way in another task ends with an OSError."""
         self._closed = True
         self._drop()
 
-    async def _request(
-        self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, largest: int
-    ) -> Response:
+    async def _send(self, begin: Callable[[], bytes]) -> Response:
         try:
             reader, writer = self._streams or await self._connect()
-            writer.write(self._exchange.begin(method, target, headers, body, largest=largest))
+            writer.write(begin())
             await writer.drain()
             response = None
             while response is None:

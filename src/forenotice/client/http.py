@@ -169,6 +169,10 @@ class Connection:
         ProtocolError: it is not HTTP, or its body is larger than `largest` bytes; None: the body is left unread.
         """
         deadline = monotonic() + timeout
+
+        def begin() -> bytes:
+            return self._exchange.begin(method, target, headers, body, largest=largest)
+
         with self._lock:
             if self._closed:
                 raise closed_here()
@@ -176,12 +180,12 @@ class Connection:
         try:
             kept = self._is_kept()
             try:
-                return self._request(method, target, headers, body, deadline, largest)
+                return self._send(begin, deadline)
             except ConnectionError:
                 # The server may close a kept connection just when we send; it has not seen the request then.
                 if not (kept and method == "GET" and self._exchange.silent) or self._closed:
                     raise
-            return self._request(method, target, headers, body, deadline, largest)
+            return self._send(begin, deadline)
         except (OSError, ProtocolError):
             if self._closed:
                 raise closed_here() from None
@@ -204,18 +208,10 @@ class Connection:
         if not in_use:
             self._drop()
 
-    def _request(
-        self,
-        method: str,
-        target: str,
-        headers: Mapping[str, str],
-        body: bytes | None,
-        deadline: float,
-        largest: int | None,
-    ) -> Response:
+    def _send(self, begin: Callable[[], bytes], deadline: float) -> Response:
         try:
             connected = self._socket or self._connect(deadline)
-            data = self._exchange.begin(method, target, headers, body, largest=largest)
+            data = begin()
             connected.settimeout(_left(deadline))
             connected.sendall(data)
             response = None

@@ -44,7 +44,7 @@ def test_a_tenant_keeps_others_from_writing_for_less_time() -> None:
 
 @pytest.mark.parametrize("access", [roles.EVERYTHING, Access(role=Role.VIEWER)])
 def test_what_is_not_declared_is_for_nobody(access: Access) -> None:
-    with pytest.raises(errors.ForbiddenError, match="nobody may do this"):
+    with pytest.raises(errors.ForbiddenError, match="declares no role"):
         access.require(None)
 
 

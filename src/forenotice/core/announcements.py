@@ -1,4 +1,4 @@
-"""From a request to an operation: who is told what, and when it may start."""
+"""From a request to an operation: its notice, its events, and when it may start."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -16,12 +16,12 @@ MINUTE = timedelta(minutes=1)
 BY_SILENCE = "silence"
 BY_POLICY = "policy"
 NOTICE_SETTLED = frozenset({Kind.DELETION, Kind.HARDWARE_FAILURE})
-"""Whose notice nobody can choose."""
+"""Kinds whose notice cannot be chosen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """Maintenance that somebody asks for: on a VM or on a host, as the kind says."""
+    """A request for maintenance of a VM or a host, as the kind says."""
 
     kind: Kind
     name: str
@@ -73,7 +73,7 @@ def schedule(draft: Draft, request: Request) -> Operation:
 
 
 def usual_notice(kind: Kind) -> timedelta | None:
-    """Where none is asked for, at speed 1; None: its group settles it."""
+    """The notice where the request names none, at speed 1; None: the group's policy decides."""
     if kind is Kind.DELETION:
         return None
     return DEGRADED_NOTICE if kind is Kind.DEGRADED_HARDWARE else kind.traits.notice
@@ -110,7 +110,7 @@ def _plan(draft: Draft, operation: Operation) -> None:
 
 
 def announce(draft: Draft, operation: Operation) -> None:
-    """Tell every scope that is concerned; start what is born Started, and say when tick looks at the rest first."""
+    """Make an event for every scope concerned; start what is born Started, and set when tick looks at the rest."""
     draft.put_operation(operation)
     _note(draft, "operation.scheduled", operation)
     vms = [draft.vm(name) for name in operation.vms]

@@ -45,7 +45,7 @@ class BlockerKind(StrEnum):
 class Blocker:
     kind: BlockerKind
     until: datetime | None = None
-    """When it is out of the way at the latest; None: nobody knows."""
+    """When it is out of the way at the latest; None: unknown."""
     scope: str | None = None
     event: str | None = None
     operation: str | None = None

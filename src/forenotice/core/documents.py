@@ -47,7 +47,7 @@ STEP = 1 << 16
 
 
 def next_epoch(now: datetime, *known: int) -> int:
-    """The next epoch: seconds since 2024, so that it grows even if nobody remembers the last one.
+    """The next epoch: seconds since 2024, so that it grows even if the last one is unknown.
 
     Incarnations go on from it. A document that changes less than once a second stays behind the clock, so none was ever
     higher, and the number fits into 31 bits until 2092.

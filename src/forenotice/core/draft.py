@@ -45,7 +45,7 @@ class World:
     addresses: dict[str, str] = field(default_factory=dict)
     """Which VM is known by an address or a vmId (in lower case); loaded for those that a command names."""
     awaited_elsewhere: set[str] = field(default_factory=set)
-    """Operations that somebody must still approve whose event was not loaded; loaded only for approvals by guests."""
+    """Operations with unapproved events that were not loaded; loaded only for approvals by guests."""
     rollouts: dict[str, Rollout] = field(default_factory=dict)
     """Those that loaded operations are a part of, and those that a command names."""
     sizes: dict[str, int] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class World:
     domains: dict[tuple[str, str], dict[tuple[int, int], int]] = field(default_factory=dict)
     """How many VMs a group has on a host, by update and fault domain: loaded for moves where the VMs were not."""
     asked_by: Counter[str] = field(default_factory=Counter)
-    """How many live users' operations of the whole fleet each person asked for; loaded where they are limited."""
+    """How many live users' operations of the whole fleet each person requested; loaded where they are limited."""
     former: dict[str, Former] = field(default_factory=dict)
     """Of the scopes of events that have ended, those whose key was removed at least once."""
 
@@ -167,7 +167,7 @@ class Draft:
         return [self.world.events[key] for key in self._started_in.get(scope, ())]
 
     def awaited_deletions_in(self, scope: str) -> list[Event]:
-        """Those that somebody must still approve."""
+        """Those that are not approved yet."""
         return [self.world.events[key] for key in self._awaited_deletions_in.get(scope, ())]
 
     def live_operations_naming(self, vm: str) -> list[Operation]:
@@ -178,7 +178,7 @@ class Draft:
         return [self.world.operations[key] for key in self._naming.get(vm, ())]
 
     def users_operations_in(self, scope: str) -> Collection[str]:
-        """Ids of the live operations that users asked for, of all VMs of the scope, announced or not."""
+        """Ids of the live operations that users requested, of all VMs of the scope, announced or not."""
         if scope not in self._asked_in:
             live = [each for vm in self.vms_in(scope) for each in self.live_operations_naming(vm.name)]
             self._asked_in[scope] = {each.id: None for each in live if each.kind.traits.source is Source.USER}

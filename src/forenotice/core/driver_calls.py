@@ -10,12 +10,12 @@ from forenotice.core.lifecycle import RECHECK
 from forenotice.core.operations import Kind, Operation, Status
 from forenotice.core.timing import STARTED_SHOWN
 
-UNSAID = "the driver did not say what became of it"
+UNSAID = "the driver reported no result for it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One driver call. After a crash the same operation may be asked for again."""
+    """One driver call. It may be repeated after a crash."""
 
     operation: str
     kind: Kind
@@ -68,7 +68,7 @@ class PendingCalls:
     at_once: int
     at_once_per_host: int | None
     until: datetime | None = None
-    """When all of this try are over at the latest; None: some wait, or nobody knows."""
+    """When all of this try are over at the latest; None: some wait, or the driver does not say."""
 
 
 def advance(draft: Draft, operation: Operation, process: str, claim_until: datetime) -> Task | None:
@@ -114,13 +114,13 @@ def advance(draft: Draft, operation: Operation, process: str, claim_until: datet
 
 
 def report(draft: Draft, operation: Operation, process: str, attempt: int, outcome: Outcome) -> None:
-    """What the driver answered to a try. Too late an answer (ended, claimed anew or tried again) changes nothing."""
+    """Record the result of a try. A result that comes too late (ended, claimed or tried again) changes nothing."""
     if operation.claimed_by == process:
         record_result(draft, operation, attempt, outcome)
 
 
 def record_result(draft: Draft, operation: Operation, attempt: int, outcome: Outcome) -> None:
-    """What is known of a try, whoever has asked for it; of another try than the present one, nothing is learnt."""
+    """Record the result of the present try, whichever process made it; that of another try changes nothing."""
     if operation.status is not Status.STARTED or operation.attempt + 1 != attempt:
         return
     operation = replace(operation, claimed_by=None, claimed_until=None)
@@ -133,7 +133,7 @@ def record_result(draft: Draft, operation: Operation, attempt: int, outcome: Out
 
 
 def concerns(operation: Operation, attempt: int, outcome: Finished) -> bool:
-    """Whether it tells what became of the present try: of all that are asked for, and of nobody else.
+    """Whether a result is that of the present try: of all VMs that it is for, and of no others.
 
     The number alone does not say: a VM for which a host was found later is asked for under the same.
     """
@@ -142,7 +142,7 @@ def concerns(operation: Operation, attempt: int, outcome: Finished) -> bool:
 
 
 def asked_for(operation: Operation) -> tuple[str, ...]:
-    """Those of the remaining VMs that the driver can be asked for."""
+    """The remaining VMs that the driver can act on: they have a target, or need none."""
     moves = operation.kind.traits.moves
     return tuple(name for name in _remaining(operation) if not moves or name in operation.targets)
 
@@ -154,7 +154,7 @@ def unplaced(operation: Operation) -> tuple[str, ...]:
 
 
 def waits_for_a_host(operation: Operation) -> bool:
-    """It has started and cannot go on; maintenance that is announced makes way for it."""
+    """It has started and cannot go on; announced maintenance is cancelled for it."""
     return operation.status is Status.STARTED and bool(unplaced(operation))
 
 

@@ -51,7 +51,7 @@ class Explanation:
     since: datetime | None
     """Since when it is so."""
     until: datetime | None
-    """When the wait is over at the latest, be it for a try of the driver; None: nobody knows, or it does not wait."""
+    """When the wait is over at the latest, or the try of the driver; None: unknown, or it does not wait."""
     waiting_for: tuple[Facts, ...] = ()
 
     @property
@@ -151,7 +151,7 @@ def _of_started(draft: Draft, operation: Operation) -> Explanation:
 
 
 def _driven(draft: Draft, operation: Operation) -> str:
-    """What the driver is asked for: the first try, a later one, or after a pause. Its calls may stand in line."""
+    """Which try the driver makes: the first, a later one, or one after a pause. Its calls may be queued."""
     number = f"try {operation.attempt + 1} of {draft.timing.retries.tries}"
     if not operation.failures:
         # Also after a failed try: a VM that is served since, while another was turned away by its new host's failure.
@@ -201,7 +201,7 @@ def clock_behind(behind: timedelta) -> str:
 
 
 def sentences(draft: Draft, found: list[Blocker]) -> list[str]:
-    """First what has no end, and of that what does not end by itself: somebody must act."""
+    """First what has no known end, beginning with what does not end by itself: an operator must act."""
     said: dict[str, None] = {}
     told: set[BlockerKind] = set()
     for blocker in sorted(found, key=lambda each: (each.until is not None, bool(each.event or each.operation))):
@@ -290,7 +290,7 @@ def _hours(draft: Draft, blocker: Blocker) -> str:
 
 
 def _held_up(draft: Draft, blocker: Blocker) -> str:
-    """What somebody must do before the other thing can end."""
+    """What an operator must do before the other operation can end."""
     other = draft.operation(blocker.operation) if blocker.operation else None
     if other is None or other.status is not Status.SCHEDULED or other.rollout is None:
         return ""
@@ -422,7 +422,7 @@ def _explain_operations(
 
 
 def _of_host(draft: Draft, rollout: Rollout, operation: Operation, why: Explanation, expiry_from: datetime) -> str:
-    """Without the rollout's own pause, which is told of all of it."""
+    """Without the rollout's own pause, which has a sentence of its own."""
     said = list(why.sentences)
     if rollout.status is RolloutStatus.PAUSED and operation.status is Status.SCHEDULED:
         blockers = start_blockers(draft, operation, expiry_from)

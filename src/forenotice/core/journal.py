@@ -1,4 +1,4 @@
-"""One line of the journal: what happened, to what, by whom."""
+"""Entries of the journal: what happened, to what, by whom; and the state of those who are sent them."""
 
 from collections import Counter
 from collections.abc import Hashable, Mapping
@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 SYSTEM = "system"
-"""Who does what nobody asked for."""
+"""The author of what the service does by itself."""
 
 ACTIONS = frozenset(
     f"{noun}.{what}"
@@ -41,11 +41,11 @@ class Entry:
     """One of ACTIONS."""
     by: str = ""
     origin: str = ""
-    """From where a command came: the address of whoever sent it."""
+    """The address that a command came from."""
     reason: str = ""
     """Why it was given."""
     scope: str | None = None
-    """Key of the scope that must be read anew after this."""
+    """Key of the scope that must be read again after this."""
     event: str | None = None
     operation: str | None = None
     host: str | None = None
@@ -83,4 +83,4 @@ class Repeats:
 class SubscriptionState(StrEnum):
     ACTIVE = "active"
     PARKED = "parked"
-    """Nothing is sent until somebody resumes it."""
+    """Nothing is sent until an operator resumes it."""

@@ -55,7 +55,7 @@ def record_poll(draft: Draft, key: str, at: datetime) -> None:
 
 
 def withdraw_silence(draft: Draft, key: str) -> None:
-    """What silence had approved must now be approved by somebody, while it is still Scheduled."""
+    """What silence had approved needs a real approval now, while it is still Scheduled."""
     for event in draft.live_events_in(key):
         if event.implied and event.status is Status.SCHEDULED:
             draft.put_event(replace(event, approved_at=None, approved_by=None, implied=False))
@@ -210,7 +210,7 @@ def remove_vm(draft: Draft, name: str) -> None:
 
 
 def move_vm(draft: Draft, name: str, operation: Operation) -> None:
-    """A VM is on another host now; a deletion that nobody was told of follows it."""
+    """A VM is on another host now; a deletion that was not announced follows it."""
     vm = draft.vm(name)
     target = operation.targets[name]
     for other in draft.live_operations_on(vm.host):
@@ -234,7 +234,7 @@ def recheck_planned(draft: Draft, host: str) -> None:
 
 
 def leave_host(draft: Draft, name: str) -> None:
-    """Drop a VM from what is Scheduled on its host; what names nobody any more is cancelled."""
+    """Drop a VM from what is Scheduled on its host; what names no VM any more is cancelled."""
     for operation in draft.live_operations_on(draft.vm(name).host):
         if operation.status is not Status.SCHEDULED or name not in operation.vms:
             continue

@@ -1,4 +1,4 @@
-"""Changes of the fleet: who exists, where, with whom. What a live event names stays put."""
+"""Changes of the fleet: hosts, groups and VMs. What a live event relies on cannot change."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace

@@ -93,7 +93,7 @@ class UserLimits:
 
     fleet: int | None = None
     tenant: int | None = None
-    """Of those that one tenant asked for."""
+    """Of those that one tenant requested."""
 
     @property
     def any(self) -> bool:
@@ -125,7 +125,7 @@ TRAITS: Mapping[Kind, Traits] = {
 }
 
 DEGRADED_NOTICE = timedelta(days=7)
-"""How far ahead a predicted hardware failure is announced, unless told otherwise."""
+"""How far ahead a predicted hardware failure is announced, where the request names no notice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +206,7 @@ class VmState(StrEnum):
     SCHEDULED = "scheduled"
     """Something will be."""
     NOT_LISTENING = "not listening"
-    """Nothing is planned, but nobody there would be told of it either."""
+    """Nothing is planned, and no guest would see it if it were."""
     FINE = "fine"
 
 
@@ -232,7 +232,7 @@ def furthest(events: Iterable[tuple[Status, Iterable[str]]]) -> dict[str, Status
 
 
 def by_reason(failures: Mapping[str, str]) -> dict[str, list[str]]:
-    """VMs that failed for the same reason stand together, so that it is told once."""
+    """VMs that failed for the same reason together, so that it is named once."""
     found: dict[str, list[str]] = {}
     for vm, why in failures.items():
         found.setdefault(why, []).append(vm)

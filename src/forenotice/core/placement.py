@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 MORE_ROUNDS = 3
-"""How often those that found no host choose anew, before others."""
+"""How often VMs that found no host choose again, before the others."""
 
 
 def require_sound(draft: "Draft", scope: str) -> None:
@@ -140,7 +140,7 @@ def maintenance_of(draft: "Draft", host: str) -> list[Operation]:
 
 
 def _last_resorts(draft: "Draft") -> list[str]:
-    """Hosts that take nobody whose own maintenance is over by now or only announced, in order of preference."""
+    """Hosts that take no VMs whose own maintenance is over by now or only announced, in order of preference."""
     found = []
     for host in draft.world.hosts.values():
         statuses = {each.status for each in maintenance_of(draft, host.name)}
@@ -161,7 +161,7 @@ def arriving_at(draft: "Draft", host: str) -> list[tuple[Operation, list[str]]]:
 
 
 def _under_way(draft: "Draft", scope: str) -> dict[str, str]:
-    """Where VMs that the scope was told of are being moved."""
+    """Where VMs of the scope are being moved."""
     operations = [draft.operation(event.operation) for event in draft.started_events_in(scope)]
     return {name: host for each in operations for name, host in each.targets.items() if name not in each.done}
 

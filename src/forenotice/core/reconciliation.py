@@ -1,4 +1,4 @@
-"""From the fleet as it is to the fleet as somebody describes it, in one step."""
+"""From the fleet as it is to the fleet as a file describes it, in one step."""
 
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager

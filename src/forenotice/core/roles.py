@@ -1,4 +1,4 @@
-"""Roles: what somebody may do, and about whose scopes."""
+"""Roles, source networks and tenancy: what a token allows, from where, and for which scopes."""
 
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ class Role(StrEnum):
 
 
 class Need(StrEnum):
-    """What a request asks of whoever sends it."""
+    """What a request requires of its token."""
 
     SEE = "see"
     """What belongs to scopes: VMs, groups, their events, operations and history."""
@@ -66,9 +66,9 @@ class Access:
         return need in GRANTED[self.role] and (self.scopes is None or need in OF_SCOPES)
 
     def require(self, need: Need | None) -> None:
-        """None, which stands for a request that does not say what it needs, is granted to nobody."""
+        """None, for a route that does not declare what it needs, is never granted."""
         if need is None:
-            raise errors.ForbiddenError("nobody may do this: it is not settled which role it needs")
+            raise errors.ForbiddenError("this route declares no role, so it is refused to everyone")
         if not self.may(need):
             *most, last = (_described(role, need) for role in Role if need in GRANTED[role])
             wanted = f"{', '.join(most)} or {last}" if most else last
@@ -101,7 +101,7 @@ class Access:
         return self.may(self._to_cancel(operation, events))
 
     def _to_cancel(self, operation: Operation, events: Iterable[Event]) -> Need:
-        """Of those who have some scopes alone: only what a tenant asked for, and only when nobody else is concerned."""
+        """A token limited to some scopes may cancel only what a tenant requested and what concerns no other scope."""
         asked = operation.kind in TENANTS_KINDS and operation.by.startswith(TENANT)
         own = asked and all(self.sees(event.scope) for event in events)
         return Need.OPERATE if own else Need.MANAGE

@@ -60,7 +60,7 @@ class Plan:
 
 
 def plan(draft: Draft, request: Request) -> Plan:
-    """What happens if nobody approves early, every gate is green and nothing fails."""
+    """What happens if no guest approves early, every gate is green and nothing fails."""
     hosts = rollouts.chosen_hosts(request, draft.world.hosts)
     rollouts.require_possible(draft, request, hosts)
     order = rollouts.assign_waves(draft, hosts)
@@ -112,7 +112,7 @@ class _End:
 
 @dataclass(slots=True)
 class _Crowd:
-    """What is known of a scope's budget, and whom it has kept waiting."""
+    """A scope's budget, and the hosts that it has kept waiting."""
 
     allowed: int | None
     delayed: set[str] = field(default_factory=set)
@@ -294,7 +294,7 @@ def expected(kind: Kind) -> timedelta:
 def expected_end(
     kind: Kind, *, not_before: datetime, started_at: datetime | None, now: datetime, timing: Timing
 ) -> datetime | None:
-    """Of an operation that is not over; None: nobody knows how long one of its kind takes."""
+    """Of an operation that is not over; None: unknown for its kind."""
     takes = expected(kind)
     if not takes:
         return None

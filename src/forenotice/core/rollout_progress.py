@@ -30,7 +30,7 @@ MOST_REASONS = 3
 """Of failures on one host, in one sentence."""
 NO_VMS = "it has no VMs, so no guest has to be told"
 PAUSED_BY = "paused by "
-"""So begins why a rollout is paused that somebody has paused."""
+"""How the reason of a pause begins that an operator made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,7 +303,7 @@ def _live_operations(draft: Draft, rollout: Rollout) -> list[Operation]:
 
 
 def _end(draft: Draft, rollout: Rollout) -> None:
-    """With failed hosts it pauses instead: somebody has to decide whether they are tried again."""
+    """With failed hosts it pauses instead: an operator decides whether they are tried again."""
     canceling = rollout.status is RolloutStatus.CANCELING
     if rollout.failures and not canceling:
         why = f"all hosts are done except {rollout.failures} that failed: resume it, with or without those"

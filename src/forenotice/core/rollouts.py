@@ -1,4 +1,4 @@
-"""Rollouts: maintenance over many hosts, wave by wave."""
+"""Rollouts: maintenance over many hosts, and the waves in which the hosts go."""
 
 import math
 from collections import Counter
@@ -150,7 +150,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A rollout that somebody asks for."""
+    """A request for a rollout."""
 
     kind: Kind
     hosts: str
@@ -159,7 +159,7 @@ class Request:
 
 
 def require_sound(request: Request) -> selectors.Selector:
-    """Refuse what makes no sense in any fleet; gives whom it is for."""
+    """Refuse what makes no sense in any fleet; gives the selector of its hosts."""
     options, notice = request.options, request.kind.traits.notice
     if request.kind not in KINDS.values():
         raise errors.RefusedError(f"a rollout cannot be a {request.kind}: give {', '.join(KINDS)}")
@@ -221,7 +221,7 @@ def parts(draft: "Draft", host: str) -> tuple[Part, ...]:
 
 
 def update_domains(parts: Collection[Part]) -> tuple[int, ...]:
-    """Those of groups; that of a standalone VM keeps it apart from nobody, and is told where there is nothing else."""
+    """Those of groups; without groups, those of standalone VMs, which exclude nothing."""
     of_groups = [part for part in parts if part.scope.startswith(GROUP_PREFIX)]
     return tuple(sorted({part.update_domain for part in of_groups or parts}))
 

@@ -1,4 +1,4 @@
-"""Selectors: names and labels with wildcards, such as `rack1-*,!label:disk=old`: whom an operator means."""
+"""Selectors: names and labels with wildcards, such as `rack1-*,!label:disk=old`."""
 
 import re
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ class Selector:
     wanted: tuple[str, ...]
     unwanted: tuple[str, ...]
     wanted_labels: tuple[str, ...] = ()
-    """Of hosts, such as `rack=r*`: whoever fits one of them is wanted, too."""
+    """Of hosts, such as `rack=r*`: a host that has one of them is wanted, too."""
     unwanted_labels: tuple[str, ...] = ()
 
     @property

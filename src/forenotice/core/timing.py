@@ -20,7 +20,7 @@ LONGEST_PAUSE = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retries:
-    """How often a driver is asked for the same thing, and how long it is left alone in between."""
+    """How often a driver call is tried, and the pause in between."""
 
     tries: int = 3
     first_pause: timedelta = timedelta(seconds=2)

@@ -199,7 +199,7 @@ LEAD = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """When guests are told, and the NotBefore that they are told."""
+    """When guests are told, and the NotBefore that they see."""
 
     announce_at: datetime
     not_before: datetime

@@ -112,22 +112,6 @@ def acting_for_others(home: Path, fleet: Fleet) -> None:
         assert other.event(event_id)["approved_by"] == vm.name
 
 
-def stages_up_and_down(home: Path, fleet: Fleet) -> None:
-    vm = fleet.alone()
-    phases = ("prepare", "recover")
-    config = diary("traffic", phases, stage=1) + diary("database", phases, stage=2) + diary("cache", phases, stage=2)
-    with agent(home, vm.endpoint, config) as guest:
-        guest.hold("prepare")
-        vm.restart()
-        guest.until_begun("prepare traffic 1")
-        guest.release("prepare")
-        guest.until_state("done")
-        first, *both = guest.begun[:3]
-        assert (first, sorted(both)) == ("prepare traffic 1", ["prepare cache 1", "prepare database 1"])
-        *both, last = guest.begun[3:]
-        assert (sorted(both), last) == (["recover cache 1", "recover database 1"], "recover traffic 1")
-
-
 def two_events_for_one_handler(home: Path, fleet: Fleet) -> None:
     """It is prepared for both, and comes back when neither needs it any more."""
     vm = fleet.alone()
@@ -214,28 +198,6 @@ def at_once(home: Path, fleet: Fleet) -> None:
         assert guest.begun == ["on_started drain 1"]
 
 
-def at_once_only_what_matches(home: Path, fleet: Fleet) -> None:
-    vm = fleet.alone()
-    with agent(home, vm.endpoint, SHORT + diary()) as guest:
-        vm.maintain_host("host-update")
-        guest.until_state("done")
-        assert guest.begun == ["on_started drain 1"]
-        guest.forget()
-        vm.restart()
-        guest.until_done("prepare drain 1", "on_started drain 1", "recover drain 1")
-
-
-def never(home: Path, fleet: Fleet) -> None:
-    """It starts at its NotBefore, and everything else happens as always."""
-    vm = fleet.alone()
-    with meddler(vm.place) as between, agent(home, between.url, NEVER + diary()) as guest:
-        event_id = vm.restart_soon()
-        until(lambda: guest.why == "ready; agent.toml says never to approve")
-        guest.until_done("prepare drain 1", "on_started drain 1", "recover drain 1")
-        assert between.approved == []
-        assert vm.event(event_id)["approved_at"] is None
-
-
 def observed_first(home: Path, fleet: Fleet) -> None:
     """Then told to act, in the middle of the event."""
     vm = fleet.alone()
@@ -257,7 +219,6 @@ def test_the_whole_way(fleet: Fleet, tmp_path: Path) -> None:
         tmp_path,
         fleet,
         the_whole_way,
-        stages_up_and_down,
         what_handlers_are_told,
         of_two_events_one_is_ours,
         acting_for_others,
@@ -268,7 +229,5 @@ def test_the_whole_way(fleet: Fleet, tmp_path: Path) -> None:
         dropped_at_first,
         never_answered_at_first,
         at_once,
-        at_once_only_what_matches,
-        never,
         observed_first,
     )

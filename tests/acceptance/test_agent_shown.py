@@ -2,7 +2,6 @@
 
 import json
 import re
-import socket
 from pathlib import Path
 
 from tests.acceptance.agents import Agent, agent, command, diary, tell
@@ -57,29 +56,6 @@ def not_ready_until_recovered(home: Path, fleet: Fleet) -> None:
         assert len(guest.logged("listen.started")) == 1
 
 
-def ready_while_there_is_time(home: Path, fleet: Fleet) -> None:
-    vm = fleet.alone()
-    with agent(home, vm.endpoint, LISTEN + diary(when="NotBefore - 1s")) as guest:
-        event_id = vm.restart()
-        until(lambda: guest.why.startswith("drain begins at "))
-        assert readiness(guest) == 200
-        vm.cancel(event_id)
-        guest.until_state("done")
-        assert readiness(guest) == 200
-
-
-def not_ready_after_a_blocking_failure(home: Path, fleet: Fleet) -> None:
-    """Half of what was to be stopped may be: no work for this VM until that is undone."""
-    vm = fleet.alone()
-    failing = diary(retries=0).replace("while", "exit 1; while", 1)
-    with agent(home, vm.endpoint, LISTEN + failing) as guest:
-        event_id = vm.restart()
-        guest.until_logged("step.failed")
-        until(lambda: readiness(guest) == 503)
-        vm.cancel(event_id)
-        until(lambda: readiness(guest) == 200)
-
-
 def approvals_are_counted(home: Path, fleet: Fleet) -> None:
     vm = fleet.alone()
     with meddler(vm.place) as between, agent(home, between.url, LISTEN + diary()) as guest:
@@ -88,20 +64,6 @@ def approvals_are_counted(home: Path, fleet: Fleet) -> None:
         guest.until_logged("approval.done")
         counted = {result: metric(guest, f'approvals_total{{result="{result}"}}') for result in ("error", "refused")}
         assert counted == {"error": 1, "refused": 1}
-
-
-def an_address_that_is_taken_at_first(home: Path, fleet: Fleet) -> None:
-    """Everything else works meanwhile."""
-    vm = fleet.alone()
-    with socket.create_server(("127.0.0.1", 0)) as somebody:
-        port = somebody.getsockname()[1]
-        with agent(home, vm.endpoint, f'listen = "127.0.0.1:{port}"\n' + diary()) as guest:
-            assert "in use" in guest.until_logged("listen.failed")["reason"]
-            vm.restart()
-            guest.until_state("done")
-            somebody.close()
-            guest.until_logged("listen.started")
-            assert guest.page("/healthz").status == 200
 
 
 def nobody_answers_at_first(home: Path, fleet: Fleet) -> None:
@@ -254,10 +216,7 @@ def test_what_is_shown(fleet: Fleet, tmp_path: Path) -> None:
         tmp_path,
         fleet,
         not_ready_until_recovered,
-        ready_while_there_is_time,
-        not_ready_after_a_blocking_failure,
         approvals_are_counted,
-        an_address_that_is_taken_at_first,
         nobody_answers_at_first,
         a_life_as_status_tells_it,
         what_it_waits_for,

@@ -1,7 +1,6 @@
 """Never worse than nothing: whatever breaks, the agent neither exits nor approves by mistake, and goes on later."""
 
 import os
-import sqlite3
 import subprocess
 from pathlib import Path
 
@@ -64,17 +63,6 @@ def an_endpoint_that_talks_nonsense(home: Path, fleet: Fleet) -> None:
         reasons = " ".join(entry.get("reason", "") for entry in guest.logged("poll.failed"))
         assert "who are you?" in reasons
         assert "gave no Scheduled Events document" in reasons
-
-
-def a_name_that_is_not_told_at_first(home: Path, fleet: Fleet) -> None:
-    vm = fleet.alone()
-    with meddler(vm.place) as between:
-        asked = iter(range(100))
-        between.meddle = lambda method: said(503, b'{"error":"busy"}') if next(asked) == 1 else None
-        with agent(home, between.url, diary()) as guest:
-            guest.until_logged("name.failed")
-            vm.restart()
-            guest.until_done(*WHOLE)
 
 
 def an_endpoint_that_knows_only_the_first_version(home: Path, fleet: Fleet) -> None:
@@ -201,19 +189,6 @@ def a_journal_that_cannot_be_read(home: Path, fleet: Fleet) -> None:
         until(lambda: len(guest.done) == 5)
 
 
-def a_journal_with_rubbish_in_a_table(home: Path, fleet: Fleet) -> None:
-    vm = fleet.alone()
-    with agent(home, vm.endpoint, diary()) as guest:
-        guest.until_logged("agent.named")
-        guest.kill()
-        with sqlite3.connect(guest.state / "journal.db") as raw:
-            raw.execute("INSERT INTO peers VALUES ('E1', 'a', 'some time ago')")
-        raw.close()
-        guest.start()
-        vm.restart()
-        guest.until_done(*WHOLE)
-
-
 def a_journal_that_cannot_be_opened(home: Path, fleet: Fleet) -> None:
     """And a status that can be written, and says so."""
     vm = fleet.alone()
@@ -234,12 +209,10 @@ def test_trouble(fleet: Fleet, tmp_path: Path) -> None:
         fleet,
         an_endpoint_that_goes_away,
         an_endpoint_that_talks_nonsense,
-        a_name_that_is_not_told_at_first,
         an_endpoint_that_knows_only_the_first_version,
         a_full_disk,
         a_disk_that_can_only_be_read,
         a_state_directory_that_is_none,
         a_journal_that_cannot_be_read,
-        a_journal_with_rubbish_in_a_table,
         a_journal_that_cannot_be_opened,
     )

@@ -52,6 +52,17 @@ class Doing:
         return Outcome(ok=True, message="would drain")
 
 
+def recorder(attribute: str) -> tuple[Callable[[Work], Outcome], list[Any]]:
+    """A handler that succeeds, and what it was given."""
+    seen: list[Any] = []
+
+    def run(work: Work) -> Outcome:
+        seen.append(getattr(work, attribute))
+        return Outcome(ok=True)
+
+    return run, seen
+
+
 def config(**commands: str) -> Config:
     """A handler for each, one stage after the other."""
     handlers = [
@@ -95,13 +106,20 @@ class Bench:
         self.loop = Loop(self.inbox, config(drain="true"), parts, observe=observe)
         self.loop._handlers._made["drain"] = Doing(what)
 
-    def see(self, *events: Event, polls: int = 2) -> None:
+    def see(self, *events: Event, polls: int = 2) -> "Bench":
         """In so many polls."""
         now = time.monotonic()
         document = Document(incarnation=1, events=events)
         news = News(document=document, changed=True, error=None, date=None, asked_at=now, answered_at=now)
         for _ in range(polls):
             self.inbox.put(Polled(news))
+        return self
+
+    def prepared(self, *events: Event) -> "Bench":
+        """Sees them, and runs until the first is prepared for."""
+        self.see(*events)
+        self.run_until(lambda: self.memory.sagas["E1"].state is State.PREPARED)
+        return self
 
     def run(self, *, reload: Callable[[], None] = lambda: None, after_turn: Callable[[], None] = lambda: None) -> None:
         self.loop.run(reload=reload, after_turn=after_turn)
@@ -123,14 +141,9 @@ def coming(**more: object) -> Event:
 
 
 def test_nothing_is_begun_when_it_is_to_end(tmp_path: Path) -> None:
-    done: list[str] = []
+    note, done = recorder("phase")
 
-    def note(work: Work) -> Outcome:
-        done.append(work.phase)
-        return Outcome(ok=True)
-
-    bench = Bench(tmp_path, note)
-    bench.see(coming())
+    bench = Bench(tmp_path, note).see(coming())
     bench.inbox.put(Quit())
     bench.run()
     assert done == []
@@ -143,8 +156,7 @@ def test_a_defect_ends_nothing_else(tmp_path: Path) -> None:
     def broken() -> None:
         raise RuntimeError("what a pity")
 
-    bench = Bench(tmp_path)
-    bench.see(coming())
+    bench = Bench(tmp_path).see(coming())
     bench.inbox.put(Reload())
     until = time.monotonic() + 60
 
@@ -166,11 +178,8 @@ def test_a_handler_is_reminded_of_what_it_kept(tmp_path: Path) -> None:
         work.remember(f"{work.phase} was here")
         return Outcome(ok=True)
 
-    bench = Bench(tmp_path, keep)
-    bench.see(coming())
-    bench.run_until(lambda: bench.memory.sagas["E1"].state is State.PREPARED)
-    again = Bench(tmp_path, keep)
-    again.see()
+    Bench(tmp_path, keep).prepared(coming())
+    again = Bench(tmp_path, keep).see()
     again.run_until(lambda: len(reminded) == 2)
     assert reminded == ["", "prepare was here"]
 
@@ -188,8 +197,7 @@ def test_a_handler_learns_that_its_memo_is_not_kept(tmp_path: Path) -> None:
         return Outcome(ok=False)
 
     blocked = threading.Event()
-    bench = Bench(tmp_path, keep)
-    bench.see(coming())
+    bench = Bench(tmp_path, keep).see(coming())
 
     def after_turn() -> None:
         if bench.memory.sagas and bench.memory._journal is not None:
@@ -261,11 +269,7 @@ def live_through(bench: Bench, freeze: Event, *, stall: Callable[[], None] = lam
 
 
 def test_a_freeze_without_a_pause_is_told_too(tmp_path: Path) -> None:
-    handed: list[float | None] = []
-
-    def note(work: Work) -> Outcome:
-        handed.append(work.pause)
-        return Outcome(ok=True)
+    note, handed = recorder("pause")
 
     bench = Bench(tmp_path, note)
     live_through(bench, near_freeze())
@@ -277,11 +281,9 @@ def test_a_freeze_without_a_pause_is_told_too(tmp_path: Path) -> None:
 
 
 def test_a_freeze_that_was_not_watched_from_its_start_is_not_said_to_be_without_a_pause(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    bench.see(started(near_freeze()))
+    bench = Bench(tmp_path).see(started(near_freeze()))
     bench.run_until(lambda: bench.memory.sagas)
-    again = Bench(tmp_path)
-    again.see()
+    again = Bench(tmp_path).see()
     again.run_until(lambda: not again.memory.live)
     (told,) = measured(again)
     assert "seconds" not in told
@@ -291,8 +293,7 @@ def test_a_freeze_that_was_not_watched_from_its_start_is_not_said_to_be_without_
 
 def test_a_freeze_whose_start_this_run_did_not_wait_for_is_not_said_to_be_without_a_pause(tmp_path: Path) -> None:
     freeze = near_freeze()
-    bench = Bench(tmp_path)
-    bench.see(freeze)
+    bench = Bench(tmp_path).see(freeze)
     bench.run_until(lambda: bench.memory.sagas)
     again = Bench(tmp_path)
     steps = iter(((started(freeze),), ()))
@@ -319,11 +320,7 @@ def test_a_stall_while_the_start_is_waited_for_is_no_pause(tmp_path: Path) -> No
 
 def test_a_freeze_of_another_vm_is_not_measured_here(tmp_path: Path) -> None:
     """The agent acts for it, but this machine's clocks do not stand still."""
-    handed: list[float | None] = []
-
-    def note(work: Work) -> Outcome:
-        handed.append(work.pause)
-        return Outcome(ok=True)
+    note, handed = recorder("pause")
 
     bench = Bench(tmp_path, note)
     bench.loop._config = msgspec.structs.replace(bench.loop._config, act_for=("web-7",))
@@ -342,11 +339,9 @@ def test_a_freeze_of_another_vm_is_not_measured_here(tmp_path: Path) -> None:
 
 
 def test_a_freeze_that_never_came_is_not_measured(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    bench.see(coming(type="Freeze", duration_seconds=9))
+    bench = Bench(tmp_path).see(coming(type="Freeze", duration_seconds=9))
     bench.run_until(lambda: bench.memory.sagas)
-    again = Bench(tmp_path)
-    again.see()
+    again = Bench(tmp_path).see()
     again.run_until(lambda: not again.memory.live)
     assert "freeze.measured" not in again.written.getvalue()
 
@@ -359,12 +354,10 @@ def test_a_handler_leaves_what_is_far_for_what_is_near(tmp_path: Path) -> None:
         first = len(begun) == 1
         return Outcome(ok=not (first and work.stop.wait(60)))
 
-    bench = Bench(tmp_path, drain)
-    bench.see(coming())
+    bench = Bench(tmp_path, drain).see(coming())
     bench.run_until(lambda: begun)
     begun.clear()
-    again = Bench(tmp_path, drain)
-    again.see(coming())
+    again = Bench(tmp_path, drain).see(coming())
     preempt = event(id="E2", type="Preempt", not_before=datetime.now(UTC) + timedelta(seconds=30))
     seen: list[int] = []
 
@@ -379,9 +372,7 @@ def test_a_handler_leaves_what_is_far_for_what_is_near(tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_only_guessed_makes_no_event_foreign(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    bench.see(coming())
-    bench.run_until(lambda: bench.memory.sagas["E1"].state is State.PREPARED)
+    Bench(tmp_path).prepared(coming())
     again = Bench(tmp_path)
     again.loop._me = "localhost"
     again.see(coming())
@@ -459,11 +450,7 @@ def test_the_log_says_which_stage_begins_and_how_long_all_took(tmp_path: Path) -
 
 
 def test_an_approval_that_was_refused_before_a_cancellation_leads_to_undo(tmp_path: Path) -> None:
-    done: list[str] = []
-
-    def note(work: Work) -> Outcome:
-        done.append(work.phase)
-        return Outcome(ok=True)
+    note, done = recorder("phase")
 
     with scripted(lambda asked, ended: answer("400 Bad Request", b'{"error":"no such event"}')) as endpoint:
         bench = Bench(tmp_path, note, endpoint=endpoint.url)
@@ -495,8 +482,7 @@ def never(work: Work) -> Outcome:
 
 
 def test_one_that_observes_says_what_would_have_been_done_and_leaves_no_trace(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, never, observe=True)
-    bench.see(coming())
+    bench = Bench(tmp_path, never, observe=True).see(coming())
     bench.run_until(lambda: "would have approved" in bench.memory.sagas["E1"].why)
     again = Bench(tmp_path, never, observe=True)
     steps = iter(((coming(),), (started(coming()),), ()))
@@ -524,8 +510,7 @@ def test_one_that_observes_says_what_would_have_been_done_and_leaves_no_trace(tm
 
 
 def test_who_observed_an_event_prepares_for_it_when_told_to_act(tmp_path: Path) -> None:
-    observing = Bench(tmp_path, never, observe=True)
-    observing.see(coming())
+    observing = Bench(tmp_path, never, observe=True).see(coming())
     observing.run_until(lambda: "would have approved" in observing.memory.sagas["E1"].why)
     done: list[tuple[str, int]] = []
 
@@ -533,31 +518,23 @@ def test_who_observed_an_event_prepares_for_it_when_told_to_act(tmp_path: Path) 
         done.append((work.phase, work.attempt))
         return Outcome(ok=True)
 
-    real = Bench(tmp_path, note)
-    real.see(coming())
+    real = Bench(tmp_path, note).see(coming())
     real.run_until(lambda: real.memory.sagas["E1"].approving_at)
     assert done == [("prepare", 1)]
 
 
 def test_what_was_really_prepared_is_recovered_from_after_somebody_only_observed_its_end(tmp_path: Path) -> None:
-    done: list[str] = []
+    note, done = recorder("phase")
 
-    def note(work: Work) -> Outcome:
-        done.append(work.phase)
-        return Outcome(ok=True)
-
-    first = Bench(tmp_path, note)
-    first.see(coming())
+    first = Bench(tmp_path, note).see(coming())
     first.run_until(lambda: first.memory.sagas["E1"].approving_at)
     kept = (tmp_path / "journal.db").read_bytes()
-    observing = Bench(tmp_path, never, observe=True)
-    observing.see()
+    observing = Bench(tmp_path, never, observe=True).see()
     observing.run_until(lambda: observing.memory.sagas and not observing.memory.live)
     assert [line["phase"] for line in logged(observing, "step.observed")] == ["recover"]
     assert [saga.id for saga in observing.memory.pending if saga.out] == ["E1"], "it is still drained"
     assert (tmp_path / "journal.db").read_bytes() == kept
-    second = Bench(tmp_path, note)
-    second.see()
+    second = Bench(tmp_path, note).see()
     second.run_until(lambda: second.memory.sagas and not second.memory.live)
     assert done == ["prepare", "recover"]
 
@@ -605,9 +582,7 @@ def test_the_journal_has_the_process_group_before_a_program_does_anything(tmp_pa
 
 def test_a_program_that_an_agent_left_behind_is_ended_before_its_phase_runs_again(tmp_path: Path) -> None:
     """Also when it is another phase that is to run next."""
-    first = Bench(tmp_path, boot="this")
-    first.see(coming())
-    first.run_until(lambda: first.memory.sagas["E1"].state is State.PREPARED)
+    first = Bench(tmp_path, boot="this").prepared(coming())
     done: list[tuple[str, int | None]] = []
 
     def note(work: Work) -> Outcome:
@@ -635,9 +610,7 @@ def test_a_program_that_cannot_be_ended_now_holds_up_no_other_event(tmp_path: Pa
         def end(self, job: Job, act: Callable[[], bool]) -> None:
             raise RuntimeError("can't start new thread")
 
-    first = Bench(tmp_path, boot="this")
-    first.see(coming())
-    first.run_until(lambda: first.memory.sagas["E1"].state is State.PREPARED)
+    first = Bench(tmp_path, boot="this").prepared(coming())
     saga = first.memory.sagas["E1"]
     nobody = ProcessGroup(number=2**22, started=1, boot="this")
     with contextlib.closing(Journal(tmp_path)) as journal:
@@ -651,9 +624,7 @@ def test_a_program_that_cannot_be_ended_now_holds_up_no_other_event(tmp_path: Pa
 
 @pytest.mark.parametrize("boot", ["this", ""], ids=["boot id known", "boot id not known"])
 def test_one_that_observes_ends_no_program_that_an_agent_left_behind(tmp_path: Path, boot: str) -> None:
-    first = Bench(tmp_path, boot=boot)
-    first.see(coming())
-    first.run_until(lambda: first.memory.sagas["E1"].state is State.PREPARED)
+    first = Bench(tmp_path, boot=boot).prepared(coming())
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as left:
         started_at = process.started(left.pid)
         assert started_at is not None
@@ -669,17 +640,10 @@ def test_one_that_observes_ends_no_program_that_an_agent_left_behind(tmp_path: P
 
 
 def test_an_event_that_one_document_lacks_is_not_over(tmp_path: Path) -> None:
-    done: list[str] = []
+    note, done = recorder("phase")
 
-    def note(work: Work) -> Outcome:
-        done.append(work.phase)
-        return Outcome(ok=True)
-
-    bench = Bench(tmp_path, note)
-    bench.see(coming())
-    bench.run_until(lambda: bench.memory.sagas["E1"].state is State.PREPARED)
-    again = Bench(tmp_path, note)
-    again.see(coming(), polls=1)
+    Bench(tmp_path, note).prepared(coming())
+    again = Bench(tmp_path, note).see(coming(), polls=1)
     again.see(polls=1)
     again.see(coming(), polls=1)
     again.see(polls=1)
@@ -692,11 +656,9 @@ def test_an_event_that_one_document_lacks_is_not_over(tmp_path: Path) -> None:
 
 
 def test_nothing_is_begun_for_an_event_that_the_first_document_after_a_restart_lacks(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, lambda _: Outcome(ok=False))
-    bench.see(coming())
+    bench = Bench(tmp_path, lambda _: Outcome(ok=False)).see(coming())
     bench.run_until(lambda: logged(bench, "step.failed"))
-    again = Bench(tmp_path, never)
-    again.see(polls=1)
+    again = Bench(tmp_path, never).see(polls=1)
     again.run(after_turn=lambda: again.inbox.put(Quit()))
     assert logged(again, "step.begun") == []
 
@@ -720,9 +682,7 @@ def test_a_reboot_before_the_start_is_noticed_by_the_boot_id(tmp_path: Path) -> 
 
 
 def test_a_poll_that_says_nothing_new_wakes_no_saga(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    bench.see(coming())
-    bench.run_until(lambda: bench.memory.sagas["E1"].state is State.PREPARED)
+    bench = Bench(tmp_path).prepared(coming())
     now = time.monotonic()
     news = News(
         document=bench.loop._events.document, changed=False, error=None, date=None, asked_at=now, answered_at=now
@@ -736,8 +696,7 @@ def test_a_poll_that_says_nothing_new_wakes_no_saga(tmp_path: Path) -> None:
 
 def test_a_turn_that_took_long_is_not_made_again_at_once(tmp_path: Path) -> None:
     """Unless something happens."""
-    bench = Bench(tmp_path)
-    bench.see(coming())
+    bench = Bench(tmp_path).see(coming())
     turns: list[float] = []
 
     def work() -> None:

@@ -34,7 +34,7 @@ def make(config: tables.Handler, runtime: Runtime) -> Handler:
         case tables.Systemd():
             return Systemd(config, runtime)
         case tables.File():
-            return File(config)
+            return File(config, runtime)
         case tables.Haproxy():
             return Haproxy(config, runtime)
         case tables.Kubernetes() | tables.Notify() | tables.Python():

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.agent.handlers.work import work
+from tests.agent.parts import RUNTIME
 
 from forenotice.agent.handlers import Outcome, facts, tables
 from forenotice.agent.handlers.file import File
@@ -14,7 +15,7 @@ from forenotice.agent.rules.policy import Phase
 
 
 def flag(path: Path) -> File:
-    return File(tables.File(name="flag", path=str(path)))
+    return File(tables.File(name="flag", path=str(path)), RUNTIME)
 
 
 @pytest.mark.parametrize("back", [Phase.RECOVER, Phase.UNDO])
@@ -143,7 +144,8 @@ def test_a_rehearsal_looks_whether_it_may_write() -> None:
     program = """
 from forenotice.agent.handlers import tables
 from forenotice.agent.handlers.file import File
-print(File(tables.File(name="flag", path="/mnt/flag")).rehearse())
+from forenotice.runtime import Runtime
+print(File(tables.File(name="flag", path="/mnt/flag"), Runtime()).rehearse())
 """
     # Read-only also for root.
     mount = ["sh", "-c", 'mount -t tmpfs -o ro tmpfs /mnt && exec "$@"', "sh"]

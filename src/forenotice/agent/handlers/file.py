@@ -2,21 +2,20 @@
 
 import contextlib
 import os
-from collections.abc import Callable
 
 from forenotice.agent.handlers import Outcome, Work, facts, read_memo, tables, write_memo
 from forenotice.agent.rules.policy import Phase
 from forenotice.programs.process import plain, reason
+from forenotice.runtime import Runtime
 
 MODE = 0o644
 """The reader of the flag need not be the agent's user."""
 
 
 class File:
-    def __init__(self, config: tables.File, *, token: Callable[[], str] = lambda: os.urandom(8).hex()) -> None:
-        """`token` makes the name of a temporary file unique."""
+    def __init__(self, config: tables.File, runtime: Runtime) -> None:
         self._path = config.path
-        self._token = token
+        self._new_id = runtime.new_id
 
     def run(self, work: Work) -> Outcome:
         back = work.phase in (Phase.RECOVER, Phase.UNDO)
@@ -51,7 +50,7 @@ class File:
     def _write(self, content: bytes) -> str:
         """Atomically: a reader sees all of it, or nothing."""
         directory, name = os.path.split(self._path)
-        new = os.path.join(directory, f".{name}.{self._token()}")
+        new = os.path.join(directory, f".{name}.{self._new_id()}")
         try:
             # "x" neither follows a link nor opens an existing file.
             with open(new, "xb") as file:

@@ -157,10 +157,10 @@ wait = false
 
 
 def test_an_event_whose_source_is_not_told_is_prepared_for_and_not_approved_at_once() -> None:
-    untold = Event(id="E1", status="Scheduled", type="Reboot", resources=("web-0",), source=None)
-    assert tables.Command(name="a", prepare=("down",), sources=("User",)).rule.match.fits(untold)
-    assert not config.AtOnce(sources=("User",)).match.fits(untold)
-    told = msgspec.structs.replace(untold, source="Platform")
+    unacknowledged = Event(id="E1", status="Scheduled", type="Reboot", resources=("web-0",), source=None)
+    assert tables.Command(name="a", prepare=("down",), sources=("User",)).rule.match.fits(unacknowledged)
+    assert not config.AtOnce(sources=("User",)).match.fits(unacknowledged)
+    told = msgspec.structs.replace(unacknowledged, source="Platform")
     assert not tables.Command(name="a", prepare=("down",), sources=("User",)).rule.match.fits(told)
 
 

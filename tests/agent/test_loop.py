@@ -412,14 +412,14 @@ def test_peers_are_told_of_an_event_as_long_as_it_lives(tmp_path: Path) -> None:
     shared = coming(resources=(ME, "web-9"))
     try:
         bench.see(shared)
-        bench.run_until(lambda: peers.untold("E1"))
+        bench.run_until(lambda: peers.unacknowledged("E1"))
         # Nothing is to be recovered: it is over in one turn.
         again = Bench(tmp_path)
         again.loop.configure(shared_config)
         again.loop._parts.network = front
         again.see()
         again.run_until(lambda: again.memory.sagas and not again.memory.live)
-        assert peers.untold("E1") == {}
+        assert peers.unacknowledged("E1") == {}
     finally:
         front.close()
 

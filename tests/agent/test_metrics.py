@@ -104,12 +104,12 @@ def test_approvals_readiness_restarts_and_the_journal(reader: Reader) -> None:
     reader.metrics.became(ready=True)
     reader.metrics.resumed()
     reader.metrics.journal_failed()
-    reader.metrics.exchanged(Exchange.HEARD)
+    reader.metrics.exchanged(Exchange.RECEIVED)
     assert reader.value("approvals_total", result="accepted") == 1
     assert reader.value("approvals_total", result="refused") == 1
     assert reader.value("ready") == 1
     assert reader.value("resumed_total") == reader.value("journal_errors_total") == 1
-    assert reader.value("peer_messages_total", result="heard") == 1
+    assert reader.value("peer_messages_total", result="received") == 1
     reader.metrics.became(ready=False)
     assert reader.value("ready") == 0
 

@@ -78,11 +78,11 @@ def test_pages_do_not_depend_on_peers(network: Network, place: str, written: io.
     secret.unlink()
     config = Config(listen=place, peers=PeersConfig(secret_file=str(secret)))
     network.announce(SHARED)
-    assert network.untold("E1") == {}, "peers are not configured yet"
+    assert network.unacknowledged("E1") == {}, "peers are not configured yet"
     network.keep_up(config, ("web-0",))
     assert ask(place, "GET", "/healthz").status == 200
     assert ask(place, "POST", READY_PATH, b"{}").status == 404
-    assert network.untold("E1")["web-1"].startswith(f"the peers' secret {secret} cannot be read")
+    assert network.unacknowledged("E1")["web-1"].startswith(f"the peers' secret {secret} cannot be read")
     secret.touch(0o600)
     secret.write_text(SECRET)
 
@@ -98,9 +98,9 @@ def test_peers_are_told_as_soon_as_they_are_joined(network: Network, place: str,
     config = Config(listen=place, peers=PeersConfig(secret_file=str(secret), addresses={"web-1": "127.0.0.1:1"}))
     network.announce(SHARED)
     network.keep_up(config, ("web-0",))
-    assert set(network.untold("E1")) == {"web-1"}
+    assert set(network.unacknowledged("E1")) == {"web-1"}
     network.announce({})
-    assert network.untold("E1") == {}
+    assert network.unacknowledged("E1") == {}
 
 
 def test_a_changed_secret_is_read_again_with_the_configuration(network: Network, place: str, secret: Path) -> None:

@@ -133,10 +133,10 @@ def test_three_agents_hear_of_each_other(fleet: Fleet) -> None:
     for vm in vms:
         vm.peers.announce({EVENT: (names, NOON - timedelta(seconds=3))})
     until(lambda: all(vm.heard() == set(names) - {vm.name} for vm in vms))
-    until(lambda: not any(vm.peers.untold(EVENT) for vm in vms))
+    until(lambda: not any(vm.peers.unacknowledged(EVENT) for vm in vms))
     for vm in vms:
         assert {(event, ready_at) for event, _, ready_at in vm.known} == {(EVENT, NOON - timedelta(seconds=3))}
-        assert sorted(vm.counts) == ["heard", "heard", "told", "told"]
+        assert sorted(vm.counts) == ["received", "received", "sent", "sent"]
 
 
 def test_a_dead_agent_keeps_nobody_from_the_others_and_is_told_when_it_lives(fleet: Fleet, secret: Path) -> None:
@@ -145,15 +145,15 @@ def test_a_dead_agent_keeps_nobody_from_the_others_and_is_told_when_it_lives(fle
     alice.meet(bob=bob.place, carol=dead)
     alice.peers.announce({EVENT: (("alice", "bob", "carol"), NOON)})
     until(lambda: bob.heard() == {"alice"})
-    until(lambda: "refused" in alice.peers.untold(EVENT).get("carol", ""))
-    until(lambda: set(alice.peers.untold(EVENT)) == {"carol"})
+    until(lambda: "refused" in alice.peers.unacknowledged(EVENT).get("carol", ""))
+    until(lambda: set(alice.peers.unacknowledged(EVENT)) == {"carol"})
     carol = Vm("carol", secret)
     carol.meet()
     carol.start(int(dead.rpartition(":")[2]))
     try:
         until(lambda: carol.heard() == {"alice"})
-        until(lambda: not alice.peers.untold(EVENT))
-        assert Exchange.UNTOLD in alice.counts
+        until(lambda: not alice.peers.unacknowledged(EVENT))
+        assert Exchange.FAILED in alice.counts
     finally:
         carol.close()
 
@@ -164,7 +164,7 @@ def test_who_has_acknowledged_is_told_again_until_it_is_withdrawn(fleet: Fleet) 
     until(lambda: len(bob.known) >= 4)
     alice.peers.announce({})
     until(lambda: not errands())
-    assert alice.peers.untold(EVENT) == {}
+    assert alice.peers.unacknowledged(EVENT) == {}
     assert set(bob.known) == {(EVENT, "alice", NOON)}
 
 
@@ -172,7 +172,7 @@ def test_saying_the_same_again_sends_nothing_and_something_new_does(fleet: Fleet
     alice, bob = fleet("alice", "bob")
     for _ in range(5):
         alice.peers.announce({EVENT: (("alice", "bob"), NOON)})
-        until(lambda: not alice.peers.untold(EVENT))
+        until(lambda: not alice.peers.unacknowledged(EVENT))
     assert len(bob.known) == 1
     alice.peers.announce({EVENT: (("alice", "bob"), NOON - timedelta(seconds=1))})
     until(lambda: len(bob.known) == 2)
@@ -184,7 +184,7 @@ def test_who_is_no_longer_ready_says_so(fleet: Fleet) -> None:
     until(lambda: bob.known == [(EVENT, "alice", NOON)])
     alice.peers.announce({EVENT: (("alice", "bob"), None)})
     until(lambda: bob.known[1:] == [(EVENT, "alice", None)])
-    until(lambda: not alice.peers.untold(EVENT))
+    until(lambda: not alice.peers.unacknowledged(EVENT))
 
 
 def test_that_somebody_is_not_ready_is_told_until_it_is_received(fleet: Fleet, secret: Path) -> None:
@@ -192,7 +192,7 @@ def test_that_somebody_is_not_ready_is_told_until_it_is_received(fleet: Fleet, s
     dead = closed_port()
     alice.meet(bob=dead)
     alice.peers.announce({EVENT: (("alice", "bob"), None)})
-    until(lambda: Exchange.UNTOLD in alice.counts)
+    until(lambda: Exchange.FAILED in alice.counts)
     bob = Vm("bob", secret)
     bob.meet()
     bob.start(int(dead.rpartition(":")[2]))
@@ -205,7 +205,7 @@ def test_that_somebody_is_not_ready_is_told_until_it_is_received(fleet: Fleet, s
 def test_who_begins_anew_is_told_at_once_who_is_ready(fleet: Fleet) -> None:
     alice, bob = fleet("alice", "bob")
     alice.peers.announce({EVENT: (("alice", "bob"), NOON)})
-    until(lambda: len(bob.known) == 1 and not alice.peers.untold(EVENT))
+    until(lambda: len(bob.known) == 1 and not alice.peers.unacknowledged(EVENT))
     bob.peers.announce({EVENT: (("alice", "bob"), None)})
     until(lambda: bob.known == [(EVENT, "alice", NOON)] * 2)
 
@@ -214,7 +214,7 @@ def test_those_who_are_not_ready_do_not_remind_each_other(fleet: Fleet) -> None:
     alice, bob = fleet("alice", "bob")
     for vm in (alice, bob):
         vm.peers.announce({EVENT: (("alice", "bob"), None)})
-    until(lambda: not alice.peers.untold(EVENT) and not bob.peers.untold(EVENT))
+    until(lambda: not alice.peers.unacknowledged(EVENT) and not bob.peers.unacknowledged(EVENT))
     alice.peers.announce({EVENT: (("alice", "bob"), None), "LATER": (("alice", "bob"), NOON)})
     until(lambda: ("LATER", "alice", NOON) in bob.known)
     assert (len(alice.known), len(bob.known)) == (1, 2)
@@ -224,16 +224,16 @@ def test_a_name_that_left_the_event_is_no_longer_told(fleet: Fleet) -> None:
     alice, bob = fleet("alice", "bob")
     alice.meet(bob=bob.place, carol=closed_port())
     alice.peers.announce({EVENT: (("alice", "bob", "carol"), NOON)})
-    until(lambda: "carol" in alice.peers.untold(EVENT))
+    until(lambda: "carol" in alice.peers.unacknowledged(EVENT))
     alice.peers.announce({EVENT: (("alice", "bob"), NOON)})
-    until(lambda: not alice.peers.untold(EVENT))
+    until(lambda: not alice.peers.unacknowledged(EVENT))
 
 
 def test_a_lone_vm_tells_nobody_and_needs_no_thread(fleet: Fleet) -> None:
     (alice,) = fleet("alice")
     alice.peers.announce({EVENT: (("ALICE",), NOON)})
     alice.peers.announce({EVENT: (("bob", "carol"), NOON)})  # not about us at all
-    assert alice.peers.untold(EVENT) == {}
+    assert alice.peers.unacknowledged(EVENT) == {}
     assert not errands()
 
 
@@ -243,7 +243,7 @@ def test_an_agent_that_acts_for_others_tells_of_all_of_them(fleet: Fleet) -> Non
     alice.meet(bob=bob.place, switch=closed_port())
     alice.peers.announce({EVENT: (("alice", "bob", "router", "switch"), NOON)})
     until(lambda: bob.heard() == {"alice", "router"})
-    assert set(alice.peers.untold(EVENT)) <= {"bob", "switch"}
+    assert set(alice.peers.unacknowledged(EVENT)) <= {"bob", "switch"}
 
 
 def test_names_are_compared_as_azure_does_and_passed_on_as_the_event_spells_them(fleet: Fleet) -> None:
@@ -279,7 +279,7 @@ def test_the_pauses_between_attempts_grow(secret: Path) -> None:
         pauses = [after - before for before, after in itertools.pairwise(moments)]
         assert all(pause >= least for pause, least in zip(pauses, (0.05, 0.1, 0.2, 0.2), strict=False))
         assert min(pauses[3:]) < 0.4, "they grow without end"
-        assert "answered 503" in alice.peers.untold(EVENT)["bob"]
+        assert "answered 503" in alice.peers.unacknowledged(EVENT)["bob"]
     finally:
         alice.close()
         listener.close()
@@ -301,7 +301,7 @@ def test_those_who_never_answer_do_not_hold_up_the_others(fleet: Fleet) -> None:
 
         until(told)
         assert most == 3
-        assert alice.peers.untold(EVENT).keys() >= set(names)
+        assert alice.peers.unacknowledged(EVENT).keys() >= set(names)
         alice.peers.close()
 
 
@@ -327,7 +327,7 @@ def test_a_name_that_is_no_host_name_is_only_not_told(fleet: Fleet, name: str) -
     alice, bob = fleet("alice", "bob")
     alice.peers.announce({EVENT: (("alice", name, "bob"), NOON)})
     until(lambda: bob.heard() == {"alice"})
-    until(lambda: alice.peers.untold(EVENT).get(name, "not told yet") != "not told yet")
+    until(lambda: alice.peers.unacknowledged(EVENT).get(name, "no message sent yet") != "no message sent yet")
 
 
 def test_one_that_is_no_agent_does_not_count_as_told(fleet: Fleet, secret: Path) -> None:
@@ -337,7 +337,7 @@ def test_one_that_is_no_agent_does_not_count_as_told(fleet: Fleet, secret: Path)
     try:
         alice.meet(bob="{}:{}".format(*listener.address))
         alice.peers.announce({EVENT: (("alice", "bob"), NOON)})
-        until(lambda: "does not prove to be from bob" in alice.peers.untold(EVENT)["bob"])
+        until(lambda: "does not prove to be from bob" in alice.peers.unacknowledged(EVENT)["bob"])
     finally:
         listener.close()
 
@@ -346,7 +346,7 @@ def test_after_the_end_nothing_is_announced(fleet: Fleet) -> None:
     alice, bob = fleet("alice", "bob")
     alice.peers.close()
     alice.peers.announce({EVENT: (("alice", "bob"), NOON)})
-    assert alice.peers.untold(EVENT) == {}
+    assert alice.peers.unacknowledged(EVENT) == {}
     assert not bob.known
 
 
@@ -489,7 +489,7 @@ def test_a_secret_of_its_own_binds_a_name_wherever_it_speaks_from(fleet: Fleet, 
     alice.secrets = {"bob": str(own)}
     alice.meet(bob=bob.place)
     alice.peers.announce({EVENT: (("alice", "bob"), NOON)})
-    until(lambda: bob.heard() == {"alice", "carol"} and not alice.peers.untold(EVENT))
+    until(lambda: bob.heard() == {"alice", "carol"} and not alice.peers.unacknowledged(EVENT))
 
 
 def test_words_of_later_versions_are_ignored_and_ids_are_upper_case(bob: Vm) -> None:
@@ -554,10 +554,10 @@ def test_a_message_of_any_number_of_vms_fits_and_a_huge_one_is_refused(bob: Vm) 
 # Who has not answered, and why
 
 
-def untold(vm: Vm, name: str = "bob") -> str:
+def unacknowledged(vm: Vm, name: str = "bob") -> str:
     vm.peers.announce({EVENT: (("alice", "bob"), NOON)})
-    until(lambda: vm.peers.untold(EVENT)[name] != "not told yet")
-    return vm.peers.untold(EVENT)[name]
+    until(lambda: vm.peers.unacknowledged(EVENT)[name] != "no message sent yet")
+    return vm.peers.unacknowledged(EVENT)[name]
 
 
 def test_another_secret_is_refused_and_the_sender_can_see_why(fleet: Fleet, tmp_path: Path) -> None:
@@ -567,30 +567,33 @@ def test_another_secret_is_refused_and_the_sender_can_see_why(fleet: Fleet, tmp_
     other.write_text("quite another secret")
     alice.secret = other
     alice.meet(bob=bob.place)
-    assert untold(alice) == f"wrong secret: {bob.place} has another one than this VM, or another version of the agent"
+    assert (
+        unacknowledged(alice)
+        == f"wrong secret: {bob.place} has another one than this VM, or another version of the agent"
+    )
     assert not bob.known
     assert "quite" not in alice.written.getvalue() + bob.written.getvalue()
-    until(lambda: alice.logged("peer.untold"))
-    assert alice.logged("peer.untold")[0]["peer"] == "bob"
+    until(lambda: alice.logged("peer.failed"))
+    assert alice.logged("peer.failed")[0]["peer"] == "bob"
     # And once the secret is right, it is over.
     alice.peers.close()
     other.write_bytes(SECRET)
     alice.meet(bob=bob.place)
     alice.peers.announce({EVENT: (("alice", "bob"), NOON)})
-    until(lambda: not alice.peers.untold(EVENT))
+    until(lambda: not alice.peers.unacknowledged(EVENT))
 
 
 def test_one_that_is_not_there_is_unreachable(fleet: Fleet) -> None:
     (alice,) = fleet("alice")
     alice.meet(bob=closed_port())
-    assert untold(alice) == "unreachable: Connection refused"
+    assert unacknowledged(alice) == "unreachable: Connection refused"
 
 
 def test_one_that_does_not_answer_in_time_is_slow(fleet: Fleet) -> None:
     (alice,) = fleet("alice", pace=Pace(timeout=0.1))
     with socket.create_server((HOST, 0)) as silent:
         alice.meet(bob="{}:{}".format(*silent.getsockname()))
-        assert untold(alice) == "slow: no answer within 0.1 s"
+        assert unacknowledged(alice) == "slow: no answer within 0.1 s"
 
 
 def test_one_that_hangs_up_is_neither(fleet: Fleet) -> None:
@@ -600,13 +603,13 @@ def test_one_that_hangs_up_is_neither(fleet: Fleet) -> None:
         alice.meet(bob="{}:{}".format(*rude.getsockname()))
         alice.peers.announce({EVENT: (("alice", "bob"), NOON)})
         rude.accept()[0].close()
-        assert untold(alice).startswith("no answer: ")
+        assert unacknowledged(alice).startswith("no answer: ")
 
 
 def test_clocks_that_differ_are_told_from_a_wrong_secret(fleet: Fleet) -> None:
     alice, bob = fleet("alice", "bob")
     bob.now = NOON + timedelta(minutes=2)
-    assert untold(alice) == "refused: our clocks differ by 120 s, and may by 60"
+    assert unacknowledged(alice) == "refused: our clocks differ by 120 s, and may by 60"
 
 
 def test_one_that_answers_but_is_not_believed_here_is_named_here_too(fleet: Fleet) -> None:
@@ -617,14 +620,15 @@ def test_one_that_answers_but_is_not_believed_here_is_named_here_too(fleet: Flee
         alice.meet(bob=bob.place)
         bob.meet(alice="{}:{}".format(*elsewhere.address))
         flaw = "this came from 127.0.0.1, and [peers] has 127.0.0.7 for alice"
-        assert untold(alice) == f"refused: {flaw}"
+        assert unacknowledged(alice) == f"refused: {flaw}"
         bob.peers.announce({EVENT: (("alice", "bob"), NOON)})
         until(lambda: alice.heard() == {"bob"})
-        assert bob.peers.untold(EVENT) == {"alice": f"refused here: {flaw}"}
+        assert bob.peers.unacknowledged(EVENT) == {"alice": f"refused here: {flaw}"}
         alice.peers.close()
         until(
             lambda: (
-                peers.attempt(alice.config, "alice", "bob", NOON, "127.0.0.7:1") == "" and not bob.peers.untold(EVENT)
+                peers.attempt(alice.config, "alice", "bob", NOON, "127.0.0.7:1") == ""
+                and not bob.peers.unacknowledged(EVENT)
             )
         )
     finally:
@@ -645,9 +649,9 @@ def test_an_acknowledgement_is_for_one_message_only(fleet: Fleet) -> None:
     try:
         alice.meet(bob="{}:{}".format(*between.address))
         alice.peers.announce({EVENT: (("alice", "bob"), NOON)})
-        until(lambda: not alice.peers.untold(EVENT))
+        until(lambda: not alice.peers.unacknowledged(EVENT))
         alice.peers.announce({EVENT: (("alice", "bob"), None)})
-        until(lambda: alice.peers.untold(EVENT).get("bob", "").startswith("wrong signature: "))
+        until(lambda: alice.peers.unacknowledged(EVENT).get("bob", "").startswith("wrong signature: "))
         assert bob.known == [(EVENT, "alice", NOON)]
     finally:
         between.close()
@@ -656,9 +660,9 @@ def test_an_acknowledgement_is_for_one_message_only(fleet: Fleet) -> None:
 def test_what_kept_a_peer_from_being_told_is_said_until_something_new_was_tried(fleet: Fleet) -> None:
     (alice,) = fleet("alice")
     alice.meet(bob=closed_port())
-    assert untold(alice) == "unreachable: Connection refused"
+    assert unacknowledged(alice) == "unreachable: Connection refused"
     alice.peers.announce({EVENT: (("alice", "bob"), None)})
-    assert alice.peers.untold(EVENT)["bob"] == "unreachable: Connection refused"
+    assert alice.peers.unacknowledged(EVENT)["bob"] == "unreachable: Connection refused"
 
 
 def test_a_peer_can_be_tried_without_telling_it_anything(fleet: Fleet) -> None:

@@ -191,14 +191,14 @@ def test_it_shows_which_peers_are_ready_and_which_have_not_answered(tmp_path: Pa
     known.begin(transitions.appeared(event(resources=("web-0", "Web-1", "web-2")), T0, ("web-0",)))
     known.peer_ready("E1", "web-1", T0)
     found = reporter(tmp_path, known)
-    why = {"web-2": "not told yet"}
+    why = {"web-2": "no message sent yet"}
 
     def shown() -> list[dict[str, object]]:
-        found.report("web-0", untold=lambda _: why)
+        found.report("web-0", unacknowledged=lambda _: why)
         return list(written(tmp_path)["sagas"][0]["peers"])
 
     ready = {"name": "Web-1", "ready_at": "2026-01-01T12:00:00Z", "trouble": ""}
-    assert shown() == [ready, {"name": "web-2", "ready_at": None, "trouble": "not told yet"}]
+    assert shown() == [ready, {"name": "web-2", "ready_at": None, "trouble": "no message sent yet"}]
     why["web-2"] = "slow: no answer within 5 s"
     assert shown()[1]["trouble"] == why["web-2"], "it is written as soon as it changes"
     found.report("web-0")

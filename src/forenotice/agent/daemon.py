@@ -136,8 +136,8 @@ class Agent:
             raise self._conflict
 
     def _after_turn(self) -> None:
-        untold = self._network.untold if self._config.peers else None
-        self._reporter.report(self._loop.me, observe=self._settings.observe, untold=untold)
+        unacknowledged = self._network.unacknowledged if self._config.peers else None
+        self._reporter.report(self._loop.me, observe=self._settings.observe, unacknowledged=unacknowledged)
         self._network.keep_up(self._config, self._loop.names)
 
     def _reload(self) -> None:

@@ -303,7 +303,7 @@ class Loop:
             rules=handlers.rules,
             policy=self._config.policy,
             peers=self._sagas.peers.get(saga.id, {}),
-            untold=parts.network.untold(saga.id),
+            unacknowledged=parts.network.unacknowledged(saga.id),
             busy=index.busy(saga),
             held=index.held(saga),
             less_urgent=index.less_urgent(saga),

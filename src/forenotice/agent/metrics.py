@@ -31,9 +31,9 @@ class Approval(StrEnum):
 class Exchange(StrEnum):
     """The result of a message between peers: sent and received, each with or without success."""
 
-    TOLD = "told"
-    UNTOLD = "untold"
-    HEARD = "heard"
+    SENT = "sent"
+    FAILED = "failed"
+    RECEIVED = "received"
     REFUSED = "refused"
 
 

@@ -11,7 +11,7 @@ from forenotice.agent.config import Peers as PeersConfig
 from forenotice.agent.listener import Listener, Reply, Request
 from forenotice.agent.log import Log
 from forenotice.agent.metrics import Metrics
-from forenotice.agent.rules.policy import NOT_TOLD
+from forenotice.agent.rules.policy import NOT_SENT
 from forenotice.runtime import Runtime
 from forenotice.settings import values
 
@@ -46,7 +46,7 @@ class Network:
         self._listener: Listener | None = None
         self._listen = ""
         self._peers: Peers | None = None
-        self._unjoined = NOT_TOLD
+        self._unjoined = NOT_SENT
         """Why there is no exchange with peers."""
         self._order: Order | None = None
         self._announced: Announced = {}
@@ -77,10 +77,10 @@ class Network:
         if self._peers is not None:
             self._peers.announce(announced)
 
-    def untold(self, event_id: str) -> Mapping[str, str]:
+    def unacknowledged(self, event_id: str) -> Mapping[str, str]:
         """Peers that have not acknowledged the readiness for an event, and why."""
         if self._peers is not None:
-            return self._peers.untold(event_id)
+            return self._peers.unacknowledged(event_id)
         resources, _ = self._announced.get(event_id, ((), None))
         return dict.fromkeys(resources, self._unjoined) if self._company[0] else {}
 

@@ -18,7 +18,7 @@ from forenotice.agent.config import Peers as PeersConfig
 from forenotice.agent.listener import Reply, Request
 from forenotice.agent.log import Log
 from forenotice.agent.metrics import Exchange
-from forenotice.agent.rules.policy import NOT_TOLD
+from forenotice.agent.rules.policy import NOT_SENT
 from forenotice.agent.signature import HEADER, WINDOW, Addresses, Message, Readiness, Signer
 from forenotice.client.events import same_name
 from forenotice.client.http import Connection, ProtocolError, Response
@@ -28,7 +28,7 @@ from forenotice.runtime import Runtime
 LARGEST_RESPONSE = 4 * 1024
 MOST_RECEIVED = 10_000
 """Events and names within the window."""
-ACKNOWLEDGED = Reply.json({"heard": True})
+ACKNOWLEDGED = Reply.json({"acknowledged": True})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +149,7 @@ class _Delivery:
     due: float
     failures: int = 0
     under_way: bool = False
-    why: str = NOT_TOLD
+    why: str = NOT_SENT
     """Empty once the peer has acknowledged."""
 
 
@@ -221,19 +221,19 @@ class Peers:
         for key in ((sender, name) for sender in mine for name in resources if name not in mine):
             old = known.get(key)
             if old is None or old.readiness != readiness:
-                why = (old.why if old else "") or NOT_TOLD
+                why = (old.why if old else "") or NOT_SENT
                 old = _Delivery(*key, readiness, self._runtime.monotonic(), why=why)
             deliveries[key] = old
         return deliveries
 
-    def untold(self, event_id: str) -> Mapping[str, str]:
+    def unacknowledged(self, event_id: str) -> Mapping[str, str]:
         """Peers that have not acknowledged, or whose messages are refused, and why."""
         with self._changed:
             deliveries = self._deliveries.get(event_id.upper(), {}).values()
             found = {delivery.name: delivery.why for delivery in deliveries if delivery.why}
             for name in {delivery.name for delivery in deliveries}:
                 refused = self._refusals.get(name.lower())
-                if refused and found.get(name, NOT_TOLD) == NOT_TOLD:
+                if refused and found.get(name, NOT_SENT) == NOT_SENT:
                     found[name] = f"refused here: {refused}"
             return found
 
@@ -266,7 +266,7 @@ class Peers:
             with self._receiving:
                 self._pass_on(message.sender, message.readiness, message.sent_at)
         self._refusals.pop(message.sender.lower(), None)
-        self._counted(Exchange.HEARD)
+        self._counted(Exchange.RECEIVED)
         self._log.over(
             "Messages of a peer are accepted again", action="peer.refused", of=message.sender, peer=message.sender
         )
@@ -361,7 +361,7 @@ class Peers:
             connection.close()
 
     def _settle(self, delivery: _Delivery, why: str) -> None:
-        self._counted(Exchange.UNTOLD if why else Exchange.TOLD)
+        self._counted(Exchange.FAILED if why else Exchange.SENT)
         with self._changed:
             delivery.under_way = False
             self._under_way -= 1
@@ -373,6 +373,6 @@ class Peers:
             self._changed.notify_all()
         name = delivery.name
         if not why:
-            self._log.over("A peer answers again", action="peer.untold", of=name, peer=name)
+            self._log.over("A peer answers again", action="peer.failed", of=name, peer=name)
         elif wanted:
-            self._log.trouble("A peer does not answer", action="peer.untold", reason=why, of=name, peer=name)
+            self._log.trouble("A peer does not answer", action="peer.failed", reason=why, of=name, peer=name)

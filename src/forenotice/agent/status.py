@@ -29,7 +29,7 @@ INTERVAL = 10.0
 """Seconds after which the file is written even if nothing has changed."""
 HANGS = 30.0
 """Seconds in which the loop has always made a turn."""
-Untold = Callable[[str], Mapping[str, str]]
+Unacknowledged = Callable[[str], Mapping[str, str]]
 """Of an event: the peers that have not acknowledged, and why."""
 
 
@@ -195,15 +195,15 @@ class Reporter:
             return replace(self._health, polling_ok=False, polling_why="the agent hangs")
         return self._health
 
-    def report(self, me: str, *, observe: bool = False, untold: Untold | None = None) -> None:
-        """Without `untold` there are no peers."""
+    def report(self, me: str, *, observe: bool = False, unacknowledged: Unacknowledged | None = None) -> None:
+        """Without `unacknowledged` there are no peers."""
         self._notifier.alive()
         self._health = health = self._look()
         now = self._turned_at = self._monotonic()
         live = self._sagas.live
         self._metrics.became(ready=health.ready)
         self._metrics.handles(Counter(saga.state for saga in live))
-        peers = {saga.id: self._peers(saga, untold) for saga in live} if untold else {}
+        peers = {saga.id: self._peers(saga, unacknowledged) for saga in live} if unacknowledged else {}
         seen = (me, health, self._sagas.writable, peers, *live)
         if seen == self._last and now - self._written_at < INTERVAL:
             return
@@ -230,10 +230,10 @@ class Reporter:
         except OSError as error:
             self._log.trouble("The status cannot be written", action="status.failed", reason=str(error))
 
-    def _peers(self, saga: Saga, untold: Untold) -> tuple[PeerStatus, ...]:
+    def _peers(self, saga: Saga, unacknowledged: Unacknowledged) -> tuple[PeerStatus, ...]:
         others = others_in(saga.event, saga.names)
         ready = self._sagas.peers.get(saga.id, {})
-        why = untold(saga.id) if others else {}
+        why = unacknowledged(saga.id) if others else {}
         return tuple(
             PeerStatus(name=name, ready_at=ready.get(name.lower()), trouble=why.get(name, "")) for name in others
         )

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import pytest
 from tests.agent.rules.builders import ME, T0, after, event
 
-from forenotice.agent.rules.policy import NOT_TOLD, Match, Policy, blocker
+from forenotice.agent.rules.policy import NOT_SENT, Match, Policy, blocker
 
 PEERS = Policy(peer_timeout=timedelta(seconds=30))
 
@@ -50,10 +50,10 @@ def test_a_clock_that_was_ahead_makes_nobody_wait() -> None:
 
 def test_it_says_who_could_not_be_told_and_why() -> None:
     shared = event(resources=("b", "web-0", "c"))
-    untold = {"b": "unreachable: Connection refused", "c": NOT_TOLD}
-    said = blocker(PEERS, shared, (ME,), T0, {}, untold, T0)
+    unacknowledged = {"b": "unreachable: Connection refused", "c": NOT_SENT}
+    said = blocker(PEERS, shared, (ME,), T0, {}, unacknowledged, T0)
     assert said == "ready; waits until b (unreachable: Connection refused), c are ready too"
-    said = blocker(PEERS, shared, (ME,), T0, {"b": T0, "c": T0}, untold, T0)
+    said = blocker(PEERS, shared, (ME,), T0, {"b": T0, "c": T0}, unacknowledged, T0)
     assert said == "all are ready; b (unreachable: Connection refused) approves first"
 
 

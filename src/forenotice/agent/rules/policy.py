@@ -8,7 +8,7 @@ from enum import StrEnum
 from forenotice.client.events import Event, same_name
 
 EVENT_TYPES = ("Freeze", "Reboot", "Redeploy", "Preempt", "Terminate")
-NOT_TOLD = "not told yet"
+NOT_SENT = "no message sent yet"
 """Of a peer that no message was sent to yet."""
 
 
@@ -87,13 +87,13 @@ def blocker(
     names: Sequence[str],
     ready_at: datetime,
     peers: Mapping[str, datetime],
-    untold: Mapping[str, str],
+    unacknowledged: Mapping[str, str],
     now: datetime,
 ) -> str:
     """Why this agent does not approve now, although its own VM is ready; empty when it does.
 
     `names` are the VMs that it acts for, `peers` since when others are ready, by lower-case name,
-    `untold` who has not acknowledged this VM's readiness, and why.
+    `unacknowledged` who has not acknowledged this VM's readiness, and why.
     """
     if not policy.approves:
         return "ready; agent.toml says never to approve"
@@ -105,13 +105,13 @@ def blocker(
     if policy.peer_timeout is None:
         return f"ready; not approved, because the event also names {', '.join(others)} and [peers] is not set"
     if missing := [name for name in others if name.lower() not in peers]:
-        titles = ", ".join(_with_reason(name, untold) for name in missing)
+        titles = ", ".join(_with_reason(name, unacknowledged) for name in missing)
         return f"ready; waits until {titles} {'is' if len(missing) == 1 else 'are'} ready too"
     position = min(index for index, name in enumerate(event.resources) if name not in others)
     # Nobody waits for a peer's clock that was ahead.
     since = min(now, max([ready_at, *(peers[name.lower()] for name in others)]))
     if now < since + position * policy.peer_timeout:
-        return f"all are ready; {_with_reason(event.resources[0], untold)} approves first"
+        return f"all are ready; {_with_reason(event.resources[0], unacknowledged)} approves first"
     return ""
 
 
@@ -120,6 +120,6 @@ def others_in(event: Event, names: Sequence[str]) -> list[str]:
     return [name for name in event.resources if not any(same_name(name, mine) for mine in names)]
 
 
-def _with_reason(name: str, untold: Mapping[str, str]) -> str:
-    why = untold.get(name, NOT_TOLD)
-    return name if why == NOT_TOLD else f"{name} ({why})"
+def _with_reason(name: str, unacknowledged: Mapping[str, str]) -> str:
+    why = unacknowledged.get(name, NOT_SENT)
+    return name if why == NOT_SENT else f"{name} ({why})"

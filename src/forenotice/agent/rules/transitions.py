@@ -38,7 +38,7 @@ class View:
     policy: Policy
     peers: Mapping[str, datetime] = field(default_factory=dict)
     """Since when other VMs are ready for this event, by lower-case name."""
-    untold: Mapping[str, str] = field(default_factory=dict)
+    unacknowledged: Mapping[str, str] = field(default_factory=dict)
     """Other VMs that have not acknowledged this VM's readiness, and why."""
     busy: Collection[str] = ()
     """Handlers that run for another event."""
@@ -263,7 +263,7 @@ class _Turn:
     def _approve(self) -> None:
         saga, view = self.saga, self.view
         ready_at = saga.ready_at or view.now
-        why = policies.blocker(view.policy, saga.event, view.names, ready_at, view.peers, view.untold, view.now)
+        why = policies.blocker(view.policy, saga.event, view.names, ready_at, view.peers, view.unacknowledged, view.now)
         if why:
             self._say(why)
         elif view.observes:

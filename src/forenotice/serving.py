@@ -323,7 +323,7 @@ async def _start_control(
     once: SignInLink | None,
     metrics: Metrics,
 ) -> "ControlServer":
-    # Late and in a thread, so that guests are answered while FastAPI is loaded.
+    # Late and in a thread, so that guests are answered while the control plane is loaded.
     await asyncio.to_thread(importlib.import_module, "forenotice.portal.app")
     from forenotice.control import app, requests
     from forenotice.control.limits import Throttle

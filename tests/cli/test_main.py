@@ -182,7 +182,7 @@ def test_inside_a_guest_no_server_package_is_imported() -> None:
 import sys
 from forenotice.cli.main import main
 assert main(["guest", "events"]) == 0
-heavy = {"fastapi", "sqlalchemy", "uvloop", "uvicorn", "starlette", "structlog", "httptools", "psycopg",
+heavy = {"pydantic", "sqlalchemy", "uvloop", "uvicorn", "starlette", "structlog", "httptools", "psycopg",
          "prometheus_client", "alembic", "forenotice.service", "forenotice.store", "forenotice.control"}
 print(sorted(heavy & set(sys.modules)))
 """

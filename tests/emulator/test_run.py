@@ -265,7 +265,7 @@ import sys
 from forenotice.emulator import command, run
 from forenotice.emulator.scenarios import catalogue
 catalogue.load_any("reboot")
-heavy = {"click", "rich", "fastapi", "pydantic", "starlette", "uvicorn", "structlog", "sqlalchemy", "urllib.request",
+heavy = {"click", "rich", "pydantic", "starlette", "uvicorn", "structlog", "sqlalchemy", "urllib.request",
          "http.client", "email", "difflib", "forenotice.store"}
 print(sorted(heavy & set(sys.modules)))
 """

@@ -16,7 +16,7 @@ GRACE_SECONDS = 1
 
 
 class Control:
-    """Most emulators are never controlled: then FastAPI is never loaded."""
+    """Most emulators are never controlled: then Starlette is never loaded."""
 
     def __init__(self, emulator: Emulator, at: Address, *, to_others: bool = False) -> None:
         """Binds its socket; whoever connects is kept waiting until it has started."""

@@ -1,187 +1,205 @@
-"""Calls stand in line: never too many at once, in order of start, answered once."""
+"""The call queue: never too many at once, in order of start, each task finished once."""
 
-import threading
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
+from typing import Any
 
 import structlog
-from tests.acceptance.running import until
+from tests.service.rig import START, ManualClock
 
-from forenotice.clock import SystemClock
 from forenotice.core.driver_calls import Finished, NotYet, Outcome, Task
+from forenotice.core.fleet import Host
 from forenotice.core.operations import Kind
+from forenotice.core.selectors import of_hosts
 from forenotice.drivers.call_queue import CallQueue, CallTerms, DriverChoice
 from forenotice.runtime import Runtime
-
-START = datetime(2026, 1, 5, tzinfo=UTC)
-
-
-def task(operation: str, host: str, *vms: str, kind: Kind = Kind.HOST_UPDATE) -> Task:
-    return Task(operation=operation, kind=kind, host=host, vms=vms, targets={}, attempt=1, started_at=START)
-
-
-class Outside:
-    """Counts who is inside, and lets nobody out before it is told to."""
-
-    def __init__(self, *, open_at_first: bool = False) -> None:
-        self.open = threading.Event()
-        self._doors: defaultdict[str, threading.Event] = defaultdict(threading.Event)
-        self.inside: Counter[str] = Counter()
-        self.most: Counter[str] = Counter()
-        self.most_in_all = 0
-        self.begun: list[str] = []
-        self._answers: list[tuple[Task, Outcome]] = []
-        self.outcome: Callable[[Task], Outcome] = lambda task: Finished(done=task.vms, failures={})
-        self._lock = threading.Lock()
-        if open_at_first:
-            self.open.set()
-
-    def carry_out(self, task: Task, now: datetime) -> Outcome:
-        with self._lock:
-            self.begun += task.vms
-            self.inside[task.host] += 1
-            self.most[task.host] = max(self.most[task.host], self.inside[task.host])
-            self.most_in_all = max(self.most_in_all, self.inside.total())
-        until(lambda: self.open.is_set() or self._doors[task.vms[0]].is_set())
-        with self._lock:
-            self.inside[task.host] -= 1
-        return self.outcome(task)
-
-    def stop(self) -> None: ...
-
-    @property
-    def answers(self) -> list[tuple[Task, Outcome]]:
-        self._answers += self.queue.finished()
-        return self._answers
-
-    def let_out(self, vm: str) -> None:
-        self._doors[vm].set()
-
-    def start(self, **terms: object) -> CallQueue:
-        self.queue = CallQueue([DriverChoice(driver=self, terms=CallTerms(**terms))], Runtime(), lambda: None)  # type: ignore[arg-type]
-        return self.queue
-
 
 EACH = frozenset({Kind.HOST_UPDATE})
 
 
+def task(operation: str, host: str, *vms: str) -> Task:
+    return Task(operation=operation, kind=Kind.HOST_UPDATE, host=host, vms=vms, targets={}, attempt=1, started_at=START)
+
+
+def done(task: Task) -> Outcome:
+    return Finished(done=task.vms, failures={})
+
+
+class Outside:
+    """A driver whose calls go on until the test ends them, and the queue before it."""
+
+    def __init__(self, outcome: Callable[[Task], Outcome] = done, **terms: Any) -> None:
+        self.outcome = outcome
+        self.calls: dict[tuple[str, ...], Task] = {}
+        """Under way, by their VMs."""
+        self.begun: list[tuple[str, ...]] = []
+        self.stopped = self.woken = 0
+        self.clock = ManualClock()
+        choice = DriverChoice(driver=self, terms=CallTerms(**terms))
+        self.queue = CallQueue([choice], Runtime(clock=self.clock, start_thread=self._start), self._wake)
+
+    def carry_out(self, task: Task, now: datetime) -> Outcome:
+        if task.vms not in self.calls:
+            self.calls[task.vms] = task
+            self.begun.append(task.vms)
+            raise Waiting
+        del self.calls[task.vms]
+        return self.outcome(task)
+
+    def stop(self) -> None:
+        self.stopped += 1
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+    def _start(self, run: Callable[[], None], name: str) -> "Outside":
+        """As a thread would that stops inside of the driver."""
+        try:
+            run()
+        except Waiting:
+            self._threads = {**getattr(self, "_threads", {}), self.begun[-1]: run}
+        return self
+
+    def join(self, timeout: float | None = None) -> None: ...
+
+    def end(self, *vms: str) -> None:
+        self._threads.pop(vms)()
+
+    def hosts(self) -> Counter[str]:
+        return Counter(each.host for each in self.calls.values())
+
+
+class Waiting(BaseException):
+    """The call goes on."""
+
+
 def test_never_more_than_allowed_in_all_and_for_each_host() -> None:
-    outside = Outside()
-    queue = outside.start(at_once=4, at_once_per_host=2, each_vm=EACH)
-    hosts = "abcdef"
-    for host in hosts:
-        queue.enter(task(f"first-{host}", host, *(f"{host}{number}" for number in range(5))))
-        queue.enter(task(f"second-{host}", host, *(f"{host}{number}" for number in range(5, 9))))
-    until(lambda: outside.inside.total() == 4)
-    outside.open.set()
-    until(lambda: len(outside.answers) == 2 * len(hosts))
-    assert outside.most_in_all == 4
-    assert max(outside.most.values()) == 2
-    assert sorted(outside.begun) == sorted(f"{host}{number}" for host in hosts for number in range(9))
-    for asked, outcome in outside.answers:
-        assert isinstance(outcome, Finished)
-        assert sorted(outcome.done) == sorted(asked.vms)
+    outside = Outside(at_once=4, at_once_per_host=2, each_vm=EACH)
+    for host in "abcdef":
+        outside.queue.enter(task(f"first-{host}", host, *(f"{host}{number}" for number in range(5))))
+        outside.queue.enter(task(f"second-{host}", host, *(f"{host}{number}" for number in range(5, 9))))
+    finished = []
+    while outside.calls:
+        assert (outside.hosts().total() <= 4, max(outside.hosts().values()) <= 2) == (True, True)
+        assert outside.hosts().total() == 4 or len(outside.begun) > 9 * 6 - 4
+        outside.end(*next(iter(outside.calls)))
+        finished += outside.queue.finished()
+    assert sorted(outside.begun) == sorted((f"{host}{number}",) for host in "abcdef" for number in range(9))
+    assert len(finished) == 12
+    assert all(sorted(outcome.done) == sorted(asked.vms) for asked, outcome in finished)
 
 
 def test_in_order_of_start_but_for_hosts_that_are_full() -> None:
-    outside = Outside()
-    queue = outside.start(at_once=2, at_once_per_host=1, each_vm=EACH)
-    queue.enter(task("1", "a", "a1", "a2"))
-    queue.enter(task("2", "b", "b1"))
-    queue.enter(task("3", "c", "c1"))
-    for out, inside in (("", {"a1", "b1"}), ("b1", {"c1"}), ("a1", {"a2"})):
-        known = set(outside.begun) if out else set()
-        outside.let_out(out)
-        until(lambda known=known, inside=inside: set(outside.begun) - known == inside)  # type: ignore[misc]
-    outside.open.set()
-    until(lambda: len(outside.answers) == 3)
+    outside = Outside(at_once=2, at_once_per_host=1, each_vm=EACH)
+    for each in (task("1", "a", "a1", "a2"), task("2", "b", "b1"), task("3", "c", "c1")):
+        outside.queue.enter(each)
+    outside.end("b1")
+    outside.end("a1")
+    assert outside.begun == [("a1",), ("b1",), ("c1",), ("a2",)]
 
 
-def test_an_operation_is_one_call_where_the_terms_say_so() -> None:
-    outside = Outside(open_at_first=True)
-    calls: list[tuple[str, ...]] = []
-    outside.outcome = lambda task: calls.append(task.vms) or Finished(done=task.vms, failures={})  # type: ignore[func-returns-value]
-    outside.start().enter(task("1", "a", "x", "y"))
-    until(lambda: outside.answers)
-    assert calls == [("x", "y")]
-
-
-def test_parts_are_put_together() -> None:
-    outside = Outside(open_at_first=True)
-
+def test_parts_are_put_together_and_an_operation_is_one_call_where_the_terms_say_so() -> None:
     def outcome(task: Task) -> Outcome:
-        (name,) = task.vms
-        if name == "bad":
-            return Finished(failures={"bad": "no"}, calls=({"vms": ["bad"]},))
-        return Finished(done=task.vms, failures={}, calls=({"vms": [name]},))
+        calls = ({"vms": list(task.vms)},)
+        failures = {"bad": "no"} if task.vms == ("bad",) else {}
+        return Finished(done=() if failures else task.vms, failures=failures, calls=calls)
 
-    outside.outcome = outcome
-    outside.start(each_vm=EACH, at_once=1).enter(task("1", "a", "good", "bad"))
-    until(lambda: outside.answers)
-    assert outside.answers[0][1] == Finished(
-        done=("good",), failures={"bad": "no"}, calls=({"vms": ["good"]}, {"vms": ["bad"]})
-    )
+    outside = Outside(outcome, each_vm=EACH)
+    outside.queue.enter(task("1", "a", "good", "bad"))
+    outside.end("good")
+    assert (outside.queue.finished(), outside.woken) == ([], 1)
+    outside.end("bad")
+    ((_, found),) = outside.queue.finished()
+    assert found == Finished(done=("good",), failures={"bad": "no"}, calls=({"vms": ["good"]}, {"vms": ["bad"]}))
+    whole = Outside()
+    whole.queue.enter(task("1", "a", "x", "y"))
+    assert whole.begun == [("x", "y")]
 
 
-def test_what_is_not_yet_over_is_asked_for_again_without_what_is_done() -> None:
-    outside = Outside(open_at_first=True)
-    outside.outcome = lambda task: (
-        NotYet(again_at=START) if task.vms == ("slow",) else Finished(done=task.vms, failures={})
-    )
-    outside.start(each_vm=EACH).enter(task("1", "a", "quick", "slow"))
-    until(lambda: outside.answers)
-    assert outside.answers[0][1] == NotYet(again_at=START, done=("quick",))
+def test_what_is_not_yet_over_is_called_again_without_what_is_done() -> None:
+    outside = Outside(lambda task: NotYet(again_at=START) if task.vms == ("slow",) else done(task), each_vm=EACH)
+    outside.queue.enter(task("1", "a", "quick", "slow"))
+    outside.end("quick")
+    outside.end("slow")
+    assert [outcome for _, outcome in outside.queue.finished()] == [NotYet(again_at=START, done=("quick",))]
+
+
+def test_an_accepted_call_keeps_its_place_until_it_is_called_again_or_dropped() -> None:
+    later = START + timedelta(minutes=1)
+    outside = Outside(lambda task: NotYet(again_at=later), at_once=1, awaits_results=True)
+    for name in "12":
+        outside.queue.enter(task(name, "a", f"vm-{name}"))
+    outside.end("vm-1")
+    assert (outside.queue.finished(), outside.begun) == ([], [("vm-1",)])
+    assert outside.queue.call_again(START) == later
+    assert outside.queue.call_again(later) is None
+    assert outside.begun == [("vm-1",)] * 2
+    # While it is dropped a call is being made: it keeps its place until it returns, and its outcome is ignored.
+    outside.queue.drop("1")
+    assert ("vm-2",) not in outside.begun
+    outside.end("vm-1")
+    assert outside.begun[-1] == ("vm-2",)
+    outside.end("vm-2")
+    outside.queue.drop("2")
+    outside.queue.enter(task("3", "a", "vm-3"))
+    assert (outside.begun[-1], outside.queue.finished()) == (("vm-3",), [])
 
 
 def test_an_exception_is_a_failure_of_those_it_was_about() -> None:
-    outside = Outside(open_at_first=True)
-
     def outcome(task: Task) -> Outcome:
         raise RuntimeError("no such machine")
 
-    outside.outcome = outcome
+    outside = Outside(outcome)
+    outside.queue.enter(task("1", "a", "x"))
     with structlog.testing.capture_logs() as logs:
-        outside.start().enter(task("1", "a", "x"))
-        until(lambda: outside.answers)
-    assert outside.answers[0][1] == Finished(failures={"x": "RuntimeError: no such machine"})
+        outside.end("x")
+    assert [found for _, found in outside.queue.finished()] == [
+        Finished(failures={"x": "RuntimeError: no such machine"})
+    ]
     assert [entry["action"] for entry in logs] == ["driver.failed"]
 
 
-def test_when_it_stops_what_is_done_is_answered_and_the_rest_is_for_later() -> None:
-    outside = Outside()
-    queue = outside.start(each_vm=EACH, at_once=1)
-    queue.enter(task("1", "a", "done", "stuck", "waiting"))
-    queue.enter(task("2", "a", "never"))
-    until(lambda: outside.begun == ["done"])
-    outside.let_out("done")
-    until(lambda: outside.begun == ["done", "stuck"])
-    queue.stop(seconds=0.1)
-    answers = {asked.operation: outcome for asked, outcome in outside.answers}
-    assert {key: outcome.done for key, outcome in answers.items()} == {"1": ("done",), "2": ()}
-    assert all(isinstance(outcome, NotYet) for outcome in answers.values())
-    # Who comes late is no longer heard, and nobody new is asked.
-    outside.open.set()
-    until(lambda: not outside.inside.total())
-    queue.enter(task("3", "a", "x"))
-    assert len(outside.answers) == 2
-    assert outside.begun == ["done", "stuck"]
+def test_when_it_stops_what_is_done_is_finished_and_the_rest_is_for_later() -> None:
+    outside = Outside(each_vm=EACH, at_once=1)
+    outside.queue.enter(task("1", "a", "done", "stuck", "waiting"))
+    outside.queue.enter(task("2", "a", "never"))
+    outside.end("done")
+    outside.queue.stop(seconds=0)
+    assert outside.stopped == 1
+    found = {asked.operation: outcome for asked, outcome in outside.queue.finished()}
+    assert found == {"1": NotYet(again_at=START, done=("done",)), "2": NotYet(again_at=START)}
+    # A late outcome is ignored, and nothing new is called.
+    outside.end("stuck")
+    outside.queue.enter(task("3", "a", "x"))
+    assert (outside.queue.finished(), outside.begun) == ([], [("done",), ("stuck",)])
 
 
-def test_it_is_known_who_stands_in_line_and_when_a_try_is_over_at_the_latest() -> None:
-    outside = Outside()
-    queue = outside.start(at_once=2, each_vm=EACH, longest=timedelta(minutes=5))
-    begun = SystemClock().now()
-    queue.enter(task("1", "a", "a1"))
-    queue.enter(task("2", "b", "b1", "b2"))
-    first, second = queue.pending("1"), queue.pending("2")
+def test_it_is_known_how_many_wait_and_when_a_try_is_over_at_the_latest() -> None:
+    outside = Outside(at_once=2, each_vm=EACH, longest=timedelta(minutes=5))
+    outside.queue.enter(task("1", "a", "a1"))
+    outside.queue.enter(task("2", "b", "b1", "b2"))
+    first, second = outside.queue.pending("1"), outside.queue.pending("2")
     assert first is not None
     assert second is not None
-    assert (first.waiting, first.under_way) == (0, 2)
-    assert first.until is not None
-    assert timedelta(0) <= first.until - begun - timedelta(minutes=5) < timedelta(seconds=5)
+    assert (first.waiting, first.under_way, first.until) == (0, 2, START + timedelta(minutes=5))
     assert (second.waiting, second.until) == (1, None)
-    assert queue.pending("3") is None
-    outside.open.set()
-    until(lambda: len(outside.answers) == 2)
-    assert queue.pending("1") is None
+    outside.end("a1")
+    assert outside.queue.pending("1") is None
+
+
+def test_a_host_has_the_first_driver_that_selects_it_and_each_driver_its_own_limits() -> None:
+    first, last = Outside(), Outside()
+    started: list[str] = []
+    choices = [
+        DriverChoice(driver=first, terms=CallTerms(at_once=1, awaits_results=True), hosts=of_hosts("label:cloud=*")),
+        DriverChoice(driver=last, terms=CallTerms(at_once=1)),
+    ]
+    queue = CallQueue(choices, Runtime(start_thread=lambda run, name: started.append(name) or first), lambda: None)  # type: ignore[func-returns-value]
+    cloud = Host(name="a", labels={"cloud": "one"})
+    assert (queue.awaits_results(cloud), queue.awaits_results(Host(name="b"))) == (True, False)
+    for number, labels in enumerate((cloud.labels, {}, {})):
+        each = task(str(number), "h", f"vm-{number}")
+        queue.enter(Task(**{**{name: getattr(each, name) for name in each.__slots__}, "labels": labels}))
+    waiting = [pending.waiting for number in range(3) if (pending := queue.pending(str(number)))]
+    assert (len(started), waiting) == (2, [0, 0, 1])

@@ -10,7 +10,7 @@ from forenotice.core import errors
 from forenotice.core.journal import Entry
 from forenotice.core.operations import Status
 from forenotice.delivery import messages
-from forenotice.delivery.messages import Wanted
+from forenotice.delivery.messages import EntryFilter
 
 AT = datetime(2026, 1, 5, tzinfo=UTC)
 EVERYTHING = replace(PAGER, types=(), groups="", statuses=())
@@ -43,7 +43,7 @@ ADDED = entry("host.added", host="a")
 def test_what_is_wanted(chosen: dict[str, object], wanted: list[Entry]) -> None:
     given = {name: messages.types(value) if name == "types" else value for name, value in chosen.items()}  # type: ignore[arg-type]
     subscription = replace(EVERYTHING, **given)  # type: ignore[arg-type]
-    assert [each for each in (STARTED, APPROVED, HELD, ADDED) if each in Wanted(subscription)] == wanted
+    assert [each for each in (STARTED, APPROVED, HELD, ADDED) if each in EntryFilter(subscription)] == wanted
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.service.rig import OPERATOR, START, Rig
+from tests.service.rig import OPERATOR, Rig
 
 from forenotice.core import errors, roles
 from forenotice.core.fleet import Listening
 from forenotice.core.operations import Kind
-from forenotice.service import fleet, history, maintenance, preview, queries
+from forenotice.service import fleet, maintenance, preview, queries
 from forenotice.service.calls import Call
 from forenotice.service.context import read_published
 from forenotice.store.database import Store
@@ -214,15 +214,6 @@ def test_why_nothing_happens_yet_after_a_restart(demo: Rig) -> None:
     }
 
 
-def test_who_is_not_heard_is_not_waited_for(demo: Rig) -> None:
-    fleet.set_policy(demo.service, OPERATOR, "vm:db", PolicyChange(listening=Listening.NEVER))
-    (shown,) = previewed(demo, Kind.RESTART, "db")["operations"]
-    assert (shown["status"], shown["sentence"], shown["waiting_for"]) == ("Started", STARTED, [])
-    assert shown["earliest"] == shown["latest"] == "2026-01-05T12:00:00Z"
-    assert shown["events"][0]["told"]["EventStatus"] == "Started"
-    assert shown["events"][0]["approved_by"] == "silence"
-
-
 def test_a_failure_waits_for_nobody_and_ends_what_was_announced(demo: Rig) -> None:
     (update,) = demo.schedule(Kind.HOST_UPDATE, "host-a")
     found = previewed(demo, Kind.HARDWARE_FAILURE, "host-a")
@@ -251,13 +242,6 @@ def test_a_window_is_the_earliest(demo: Rig) -> None:
     assert shown["announce_at"] == "2026-01-06T08:59:00Z"
 
 
-def test_several_wait_for_each_other_without_ids_that_will_not_be(demo: Rig) -> None:
-    shown = previewed(demo, Kind.DELETION, "pool_0", "pool_1")
-    assert not GUID.findall(json.dumps(shown))
-    kinds = [[facts["kind"] for facts in each["waiting_for"]] for each in shown["operations"]]
-    assert kinds == [["approval", "earlier-deletion"], ["approval", "earlier-deletion"]]
-
-
 @pytest.mark.parametrize("kind", Kind)
 def test_a_tenant_is_limited(demo: Rig, kind: Kind) -> None:
     """To its kinds and its VMs; who asks for another's is told what is told of what does not exist."""
@@ -284,13 +268,3 @@ def test_somebody_elses_reasons_are_not_told(demo: Rig) -> None:
     assert "another operation on web-0 to end" in shown["sentence"]
     assert shown["latest"] is None
     assert not re.search("secret|pool|host-update", json.dumps(shown))
-
-
-def test_the_journal_has_no_preview(demo: Rig) -> None:
-    before = history.page(demo.service, limit=1000)
-    for kind in Kind:
-        names = ["host-b"] if kind.traits.of_host else ["batch"]
-        shown = previewed(demo, kind, *names)
-        assert shown["at"] == START.isoformat().replace("+00:00", "Z")
-        assert shown["operations"][0]["events"] or kind is Kind.DELETION
-    assert history.page(demo.service, limit=1000) == before

@@ -58,7 +58,7 @@ def test_guests_go_first_and_others_in_the_order_of_coming() -> None:
 def test_whoever_goes_away_while_it_waits_leaves_its_place() -> None:
     queue, gone = Queue(), threading.Event()
     with queue.line.turn(OWN):
-        leaving = queue.join("leaving", WriteRequest(wanted=lambda: not gone.is_set()))
+        leaving = queue.join("leaving", WriteRequest(is_connected=lambda: not gone.is_set()))
         staying = queue.join("staying", OWN)
         gone.set()
         with pytest.raises(errors.GoneError):
@@ -107,7 +107,7 @@ def test_nothing_is_done_for_whoever_has_gone_away(rig: Rig, key: str | None) ->
     before, looks = rig.actions(), iter([True] * 5)
     for wanted in (lambda: False, lambda: next(looks, False)):
         with pytest.raises(errors.GoneError):
-            rig.schedule(Kind.RESTART, "db", call=replace(OPERATOR, key=key, wanted=wanted))
+            rig.schedule(Kind.RESTART, "db", call=replace(OPERATOR, key=key, is_connected=wanted))
         assert rig.actions() == before
     rig.schedule(Kind.RESTART, "db", call=replace(OPERATOR, key=key))
 

@@ -64,7 +64,7 @@ class ApiRequest:
     """The same for the same request, so that a key can be held to one."""
     origin: str
     """The address that it came from."""
-    wanted: Callable[[], bool]
+    is_connected: Callable[[], bool]
     """Whether the client is still connected."""
 
     @property
@@ -93,7 +93,7 @@ class ApiRequest:
             origin=self.origin,
             reason=_reason(self.headers.get("forenotice-reason", "")),
             access=self.access,
-            wanted=self.wanted,
+            is_connected=self.is_connected,
         )
 
     def is_allowed(self) -> bool:

@@ -96,7 +96,7 @@ class Api:
             headers={name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]},
             digest=api.digest(scope["method"], target, body),
             origin=requests.origin(scope),
-            wanted=watch.presence.waits,
+            is_connected=watch.presence.waits,
         )
         await watch.presence.during(self._respond(watch, route, request, scope, send))
 

@@ -10,7 +10,7 @@ from itertools import groupby
 from forenotice.core import backoff
 from forenotice.core.draft import World
 from forenotice.core.journal import Entry, SubscriptionState
-from forenotice.delivery.messages import Wanted, lane
+from forenotice.delivery.messages import EntryFilter, lane
 from forenotice.service.calls import SYSTEM
 from forenotice.service.context import Service, UnitOfWork
 from forenotice.store.subscriptions import Delivery, Subscription
@@ -239,7 +239,7 @@ def _carry_out(unit: UnitOfWork, plan: _Plan) -> list[Attempt]:
         claimed_by=before.claimed_by if mine else f"{unit.service.process}/{unit.service.runtime.new_id()}",
         claimed_until=unit.now + CLAIM,
     )
-    wanted = Wanted(before)
+    wanted = EntryFilter(before)
     subscriptions.put_deliveries(
         Delivery(subscription=before.id, position=position, lane=lane(entry), due_at=unit.now)
         for position, entry in plan.entries

@@ -121,7 +121,7 @@ def status(entry: Entry) -> Status | None:
     return None if entry.event is None else _STATUSES.get(entry.action, Status.SCHEDULED)
 
 
-class Wanted:
+class EntryFilter:
     """Nothing given means everything."""
 
     def __init__(self, subscription: Subscription) -> None:

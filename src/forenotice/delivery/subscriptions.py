@@ -71,7 +71,7 @@ def create(
             **given,
         )
         known.put(made)
-        _note(unit, call, "subscription.added", made, **_told(made))
+        _note(unit, call, "subscription.added", made, **_journal_facts(made))
         return shown.CreatedSubscription(**msgspec.structs.asdict(view(made, 0)), secret=kept)
 
     return command(service, call, shown.CreatedSubscription, work, shown_once="secret")
@@ -87,7 +87,7 @@ def change(service: Service, call: Call, wanted: str, asked: shown.SubscriptionC
     def work(unit: UnitOfWork) -> shown.Subscription:
         changed = _free(replace(_named(unit.transaction, wanted), **given))
         unit.transaction.subscriptions.put(changed)
-        _note(unit, call, "subscription.changed", changed, fields=sorted(given), **_told(changed))
+        _note(unit, call, "subscription.changed", changed, fields=sorted(given), **_journal_facts(changed))
         return _view(unit.transaction, changed)
 
     return command(service, call, shown.Subscription, work)
@@ -285,7 +285,7 @@ def _all_pending(reader: Reader, subscription: str) -> list[list[Delivery]]:
     return pages
 
 
-def _told(subscription: Subscription) -> dict[str, object]:
+def _journal_facts(subscription: Subscription) -> dict[str, object]:
     """What the journal tells of it; a URL's path may be a secret."""
     return {"types": subscription.types, "groups": subscription.groups, "statuses": subscription.statuses}
 

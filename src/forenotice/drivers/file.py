@@ -33,7 +33,7 @@ class DriverFileError(errors.RefusedError):
     code = "driver_file"
 
 
-class Tried(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RetrySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tries: Annotated[int, msgspec.Meta(ge=1, le=100)] = 3
     pause: Span = Span(seconds=2)
     """After the first try that failed; twice as long after each further one."""
@@ -43,7 +43,7 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return Retries(tries=self.tries, first_pause=self.pause)
 
 
-class Common(Tried, frozen=True, kw_only=True, tag_field="driver"):
+class Common(RetrySettings, frozen=True, kw_only=True, tag_field="driver"):
     time_limit: Span = Span(minutes=1)
     """Of one call."""
     at_once: Number = 8
@@ -133,7 +133,7 @@ class Webhook(Common, frozen=True, kw_only=True, tag="webhook"):
     """Until what was only accepted must be done."""
 
 
-class Several(Tried, frozen=True, kw_only=True):
+class Several(RetrySettings, frozen=True, kw_only=True):
     """A driver for each part of the hosts: the first whose `hosts` select one is its driver."""
 
     drivers: list[dict[str, Any]]
@@ -161,7 +161,7 @@ def load(path: Path) -> Described:
 
 def _entry(table: dict[str, Any], place: str) -> tuple[Selector | None, Command | Webhook]:
     hosts = table.pop("hosts", None)
-    for key in Tried.__struct_fields__:
+    for key in RetrySettings.__struct_fields__:
         if key in table:
             raise DriverFileError(f"{key} in {place} would be for all drivers: give it before [[drivers]]")
     try:

@@ -73,9 +73,9 @@ class WebhookDriver:
             if self._stopping:
                 return NotYet(again_at=now)
             why = process.first_words(error.message, LONGEST_REASON)
-            return Finished(failures=dict.fromkeys(task.vms, why), calls=(call.told,))
+            return Finished(failures=dict.fromkeys(task.vms, why), calls=(call.record,))
         if result is not None:
-            return _finished(task, result, call.told)
+            return _finished(task, result, call.record)
         self._forget_overdue()
         self._accepted[key] = call
         return NotYet(again_at=now + timedelta(seconds=call.pause))
@@ -104,7 +104,7 @@ class _Call:
         self._until = 0.0
 
     @property
-    def told(self) -> Mapping[str, object]:
+    def record(self) -> Mapping[str, object]:
         """For the journal."""
         return {
             "vms": list(self._task.vms),

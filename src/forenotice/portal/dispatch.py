@@ -112,7 +112,7 @@ class Dispatcher:
             cookie=responses.name("said", request),
             is_allowed=partial(self.is_allowed, request, caller),
             said=responses.said(request),
-            wanted=presence.waits,
+            is_connected=presence.waits,
         )
         found = await presence.during(self._answer(declared, held, request, visit))
         if found is None:

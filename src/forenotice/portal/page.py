@@ -64,7 +64,7 @@ class PageRequest:
     """The name of the one that says something once."""
     is_allowed: Callable[[], bool]
     """Whether the session is still valid, for answers that take their time."""
-    wanted: Callable[[], bool]
+    is_connected: Callable[[], bool]
     """Whether the client is still connected."""
     said: str = ""
 
@@ -103,7 +103,7 @@ class PageRequest:
             origin=self.origin,
             reason=reason,
             access=self.access,
-            wanted=self.wanted,
+            is_connected=self.is_connected,
         )
 
     def _key(self) -> str | None:

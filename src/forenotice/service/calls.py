@@ -35,7 +35,7 @@ class Call:
     reason: str = ""
     """Why, in words."""
     access: Access = EVERYTHING
-    wanted: Callable[[], bool] = lambda: True
+    is_connected: Callable[[], bool] = lambda: True
     """Whether the client is still connected."""
 
     def because(self, reason: str) -> "Call":
@@ -110,4 +110,4 @@ def command(
         unit.transaction.responses.put(response)
         return result
 
-    return service.transact(once, WriteRequest(seconds=call.access.write_seconds, wanted=call.wanted))
+    return service.transact(once, WriteRequest(seconds=call.access.write_seconds, is_connected=call.is_connected))

@@ -95,7 +95,7 @@ def _is_known(unit: "UnitOfWork", by: timedelta) -> bool:
     )
 
 
-def told(service: "Service", explanation: Explanation) -> Explanation:
+def with_clock_behind(service: "Service", explanation: Explanation) -> Explanation:
     """Adds a sentence if the clock is behind."""
     behind = service.clock.behind
     return explanation if behind < WORTH_TELLING else explanations.with_clock_behind(explanation, behind)

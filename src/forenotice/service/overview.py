@@ -170,7 +170,7 @@ def of_event(service: Service, event_id: str, access: Access) -> maintenance.Eve
     return maintenance.EventDetail(
         event=views.event_of(shown.operation(operation.id), event),
         operation=views.operation(shown.operation(operation.id), shown.events_of(operation.id)),
-        told=dict(_told(draft, event)) if event.status.live else None,
+        told=dict(_as_guests_read(draft, event)) if event.status.live else None,
         entries=[views.entry(seq, visibility.entry(entry, access.scopes)) for seq, entry in entries],
         may_approve=scheduled and (not event.approved or event.implied) and access.may(Need.OPERATE),
         may_cancel=scheduled and access.may_cancel(operation, events),
@@ -190,7 +190,7 @@ def _entries(reader: Reader, event: Event, seen: Selector | None) -> list[tuple[
     ]
 
 
-def _told(draft: Draft, event: Event) -> Mapping[str, object]:
+def _as_guests_read(draft: Draft, event: Event) -> Mapping[str, object]:
     """The event as its guests read it in the newest api-version."""
     scope = draft.scope(event.scope)
     [told] = msgspec.json.decode(document.render(documents.document(scope, [event]), versions.NEWEST))["Events"]

@@ -57,7 +57,7 @@ def preview(
     made = [each.id for each in maintenance.decide(draft, call, kind=kind, names=names, notice=notice)]
     changes = draft.changes()
     made_up = frozenset(made)
-    told = _told(changes.documents, made_up)
+    told = _as_guests_read(changes.documents, made_up)
     outcome = Outcome(
         draft=draft,
         shown=visibility.visible(draft, call.access.scopes),
@@ -79,7 +79,7 @@ def preview(
     )
 
 
-def _told(documents: Sequence[Document], made: Collection[str]) -> dict[str, Mapping[str, Any]]:
+def _as_guests_read(documents: Sequence[Document], made: Collection[str]) -> dict[str, Mapping[str, Any]]:
     """The new events as their scopes' documents will have them in the newest api-version."""
     found: dict[str, Mapping[str, Any]] = {}
     for each in documents:

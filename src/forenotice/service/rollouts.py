@@ -75,13 +75,13 @@ def page(
     with service.store.read() as reader:
         found = reader.rollouts.page(after, limit, RolloutFilter(live=live, status=status), descending=descending)
         counts = reader.rollouts.counts([rollout.id for rollout in found])
-    items = [views.listed_rollout(_told(rollout, access), counts[rollout.id]) for rollout in found]
+    items = [views.listed_rollout(_redacted(rollout, access), counts[rollout.id]) for rollout in found]
     return base.page(items, limit, "id")
 
 
 def show(service: Service, rollout_id: str, access: Access) -> shown.Rollout:
     with service.store.read() as reader:
-        return _view(reader, _told(_named(reader, rollout_id), access))
+        return _view(reader, _redacted(_named(reader, rollout_id), access))
 
 
 def hosts(
@@ -106,7 +106,7 @@ def explain(service: Service, rollout_id: str) -> RolloutExplanation:
     found = explanations.explain_rollout(
         draft, rollout, live, waiting, service.expiry_from, more=len(all_live) - len(live)
     )
-    explained: RolloutExplanation = views.explanation(clocks.told(service, found))
+    explained: RolloutExplanation = views.explanation(clocks.with_clock_behind(service, found))
     return explained
 
 
@@ -184,7 +184,7 @@ def _named(reader: Reader, rollout_id: str) -> Rollout:
     return found
 
 
-def _told(rollout: Rollout, access: Access) -> Rollout:
+def _redacted(rollout: Rollout, access: Access) -> Rollout:
     """Only those who may choose a gate see its output, and the whole of its URL."""
     if access.may(Need.MANAGE):
         return rollout

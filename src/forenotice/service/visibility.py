@@ -95,7 +95,7 @@ def entry(entry: Entry, seen: Selector | None) -> Entry:
         origin=entry.origin if own else "",
         reason=entry.reason if own else "",
         rollout=None,
-        data={key: _told(key, value) for key, value in entry.data.items() if key in TOLD},
+        data={key: _visible_value(key, value) for key, value in entry.data.items() if key in TOLD},
     )
 
 
@@ -138,7 +138,7 @@ def _is_own(draft: Draft, facts: Mapping[str, object], seen: Selector) -> bool:
     return bool(scopes) and all(scope in seen for scope in scopes)
 
 
-def _told(key: str, value: object) -> object:
+def _visible_value(key: str, value: object) -> object:
     match key, value:
         case "approved_by", str():
             return author(value)

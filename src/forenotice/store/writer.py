@@ -23,7 +23,7 @@ class WriteRequest:
     """Goes before all others in the queue."""
     seconds: float = roles.WRITE_SECONDS
     """From the start of the transaction to its commit, retries included."""
-    wanted: Callable[[], bool] = lambda: True
+    is_connected: Callable[[], bool] = lambda: True
     """Whether the client is still connected."""
 
 
@@ -65,7 +65,7 @@ class WriterQueue:
             heapq.heappush(self._waiting, mine)
         end = monotonic() + PATIENCE_SECONDS
         while not mine[-1].wait(LOOK_SECONDS):
-            if not request.wanted():
+            if not request.is_connected():
                 self._leave(mine)
                 raise errors.GoneError
             if monotonic() > end:
@@ -102,7 +102,7 @@ class Budget:
             self._end = self._monotonic() + self._request.seconds
 
     def check(self) -> None:
-        if not self._request.wanted():
+        if not self._request.is_connected():
             raise errors.GoneError
         if self._end is not None and self._monotonic() > self._end:
             raise errors.OverdueError(

@@ -14,7 +14,7 @@ from forenotice.core.operations import Event, EventType, Kind, Status
 from forenotice.core.selectors import Selector
 from forenotice.store import fleet, rows, schema
 from forenotice.store.pages import Listing
-from forenotice.store.queries import Among, Matching, Query, Repository, Upsert, patterns
+from forenotice.store.queries import Among, Matching, Query, Repository, Upsert, given, patterns
 from forenotice.store.rows import Mapper, Row
 
 _E, _O = schema.events.c, schema.operations.c
@@ -35,16 +35,12 @@ IN_THE_WAY_IN = Query(
     .order_by(_E.created_at, _E.id)
 )
 """Only events that have started can block others, and deletions can block later events."""
-ENDED_IN = Query(select(schema.events).where(Among(_E.scope, "names"), _E.ended_at >= bindparam("since"), _OF_LATEST))
+ENDED_IN = Query(select(schema.events).where(Among(_E.scope, "names"), _E.ended_at >= given.since, _OF_LATEST))
 
 _MADE_WITH = ("operation", "scope", "update_domain", "type", "source", "description", "duration", "created_at")
 _PUT = Upsert(schema.events, fixed=(*_MADE_WITH, "status", "ended_at"))
 # Apart, so that an approval touches no index.
-_MOVE_ON = Query(
-    update(schema.events)
-    .where(_E.id == bindparam("event"))
-    .values(status=bindparam("now"), ended_at=bindparam("ended"))
-)
+_MOVE_ON = Query(update(schema.events).where(_E.id == given.event).values(status=given.now, ended_at=given.ended))
 _COUNTS_BY_TYPE = Query(select(_E.type, _E.status, func.count()).where(_LIVE).group_by(_E.type, _E.status))
 _NAME_VMS = Upsert(schema.vm_operations, fixed=("event",))
 _TELL_VMS = Upsert(schema.vm_operations)
@@ -52,9 +48,9 @@ _RESOURCES = Query(select(_E.status, _E.resources).where(Among(_E.scope, "names"
 _ON_HOST = Query(
     select(_E.id, _E.operation)
     .join_from(schema.events, schema.operations, _O.id == _E.operation)
-    .where(_O.host == bindparam("host"), _O.ended_at.is_(None), _LIVE)
+    .where(_O.host == given.host, _O.ended_at.is_(None), _LIVE)
     .order_by(_O.status.desc(), _O.not_before, _O.created_at, _E.id)
-    .limit(bindparam("limit"))
+    .limit(given.limit)
 )
 _EVENTS = Mapper(_E, Event)
 read = _EVENTS.read
@@ -115,15 +111,13 @@ _SUMMARIES = Mapper(_SUMMARY_COLUMNS, EventSummary)
 _SUMMARY = select(*_SUMMARY_COLUMNS).join_from(schema.events, schema.operations, _O.id == _E.operation)
 _URGENT = (case((_E.status == Status.STARTED.value, 0), else_=1), _E.not_before, _E.created_at, _E.id)
 _SELECTED: dict[str, Select[Any]] = {
-    "live": _SUMMARY.where(_LIVE).order_by(*_URGENT).limit(bindparam("limit")).offset(bindparam("offset")),
-    "ended": _SUMMARY.where(_E.ended_at >= bindparam("since"))
-    .order_by(_E.ended_at.desc(), _E.id.desc())
-    .limit(bindparam("limit")),
+    "live": _SUMMARY.where(_LIVE).order_by(*_URGENT).limit(given.limit).offset(given.offset),
+    "ended": _SUMMARY.where(_E.ended_at >= given.since).order_by(_E.ended_at.desc(), _E.id.desc()).limit(given.limit),
     "counts": select(_E.status, func.count()).where(_LIVE).group_by(_E.status),
 }
 # Named scopes are found by their index, although each is looked up: they may have few events among millions.
 _CONDITIONS: dict[str, ColumnElement[bool]] = {
-    "scope": _E.scope == bindparam("scope"),
+    "scope": _E.scope == given.scope,
     "named": Among(_E.scope, "named"),
     "seen": Matching(_E.scope) & _OF_LATEST,
 }

@@ -31,7 +31,7 @@ from forenotice.core.selectors import Selector
 from forenotice.core.windows import parse_all
 from forenotice.store import rows, schema
 from forenotice.store.pages import LAST_CHARACTER, Listing
-from forenotice.store.queries import Among, Executor, Matching, Query, Repository, Upsert, patterns
+from forenotice.store.queries import Among, Executor, Matching, Query, Repository, Upsert, given, patterns
 from forenotice.store.rows import AMOUNT, Codec, Mapper, Row, json_codec, json_text
 
 _H, _S, _V, _A, _F = schema.hosts.c, schema.scopes.c, schema.vms.c, schema.vm_addresses.c, schema.former_scopes.c
@@ -40,9 +40,7 @@ HOSTS = Query(select(schema.hosts))
 HOSTS_NAMED = Query(select(schema.hosts).where(Among(_H.name, "names")))
 SCOPES = Query(select(schema.scopes))
 SCOPES_NAMED = Query(select(schema.scopes).where(Among(_S.key, "names")).order_by(_S.key))
-SCOPES_AFTER = Query(
-    select(schema.scopes).where(_S.key > bindparam("after")).order_by(_S.key).limit(bindparam("limit"))
-)
+SCOPES_AFTER = Query(select(schema.scopes).where(_S.key > given.after).order_by(_S.key).limit(given.limit))
 VMS = Query(select(schema.vms))
 VMS_NAMED = Query(select(schema.vms).where(Among(_V.name, "names")))
 VMS_ON = Query(select(schema.vms).where(Among(_V.host, "names")))
@@ -77,7 +75,7 @@ _EMPTIER = Query(
     select(_H.name)
     .where(_H.cordoned.is_(False), ~_MAINTAINED)
     .order_by(case((exists(select(_V.name).where(_V.host == _H.name)), 1), else_=0), _H.name)
-    .limit(bindparam("limit"))
+    .limit(given.limit)
 )
 
 _PUT_HOSTS, _PUT_SCOPES, _PUT_VMS = Upsert(schema.hosts), Upsert(schema.scopes), Upsert(schema.vms)
@@ -89,8 +87,8 @@ _REMOVE_VMS = Query(delete(schema.vms).where(Among(_V.name, "names")))
 _REMOVE_ADDRESSES = Query(delete(schema.vm_addresses).where(Among(_A.vm, "names")))
 _SET_HEARD = Query(
     update(schema.scopes)
-    .where(_S.key == bindparam("scope"), func.coalesce(_S.last_heard, bindparam("heard") - 1) < bindparam("heard"))
-    .values(last_heard=bindparam("heard"))
+    .where(_S.key == given.scope, func.coalesce(_S.last_heard, given.heard - 1) < given.heard)
+    .values(last_heard=given.heard)
 )
 _SHIFT_HEARD = Query(
     update(schema.scopes)
@@ -102,7 +100,7 @@ _TAG = 8
 _RAISED = _S.incarnation + bindparam("more", type_=BigInteger)
 _RAISE_EPOCH = Query(
     update(schema.scopes).values(
-        incarnation=case((bindparam("epoch") < _RAISED, _RAISED), else_=bindparam("epoch")),
+        incarnation=case((given.epoch < _RAISED, _RAISED), else_=given.epoch),
         tag=func.substr(_S.tag, 1, _TAG) + bindparam("suffix", type_=schema.NAME),
     )
 )
@@ -177,16 +175,16 @@ class Place(NamedTuple):
 
 
 _PLACES = select(_V.name, _V.host, _V.scope, _V.update_domain)
-_PLACED_ON = Query(_PLACES.where(Among(_V.host, "names")).order_by(_V.host, _V.name).limit(bindparam("limit")))
-_PLACED_IN = Query(_PLACES.where(Among(_V.scope, "names")).order_by(_V.scope, _V.name).limit(bindparam("limit")))
+_PLACED_ON = Query(_PLACES.where(Among(_V.host, "names")).order_by(_V.host, _V.name).limit(given.limit))
+_PLACED_IN = Query(_PLACES.where(Among(_V.scope, "names")).order_by(_V.scope, _V.name).limit(given.limit))
 
 
 @cache
 def _standalone(seen: bool) -> Query:
     # By scope, whose index has them together; their keys have the order of their names.
-    found = _PLACES.where(_V.scope > bindparam("after"), _V.scope < STANDALONE_PREFIX + LAST_CHARACTER)
+    found = _PLACES.where(_V.scope > given.after, _V.scope < STANDALONE_PREFIX + LAST_CHARACTER)
     found = found.where(Matching(_V.scope)) if seen else found
-    return Query(found.order_by(_V.scope).limit(bindparam("limit")))
+    return Query(found.order_by(_V.scope).limit(given.limit))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

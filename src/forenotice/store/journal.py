@@ -25,13 +25,13 @@ from forenotice.core.journal import SYSTEM, Entry
 from forenotice.core.selectors import Selector
 from forenotice.store import fleet, rows, schema
 from forenotice.store.pages import WILD
-from forenotice.store.queries import Matching, Query, Repository, Upsert, patterns
+from forenotice.store.queries import Matching, Query, Repository, Upsert, given, patterns
 from forenotice.store.rows import Mapper, Row
 
 _J, _N, _E, _O = schema.journal.c, schema.vm_operations.c, schema.events.c, schema.operations.c
 
 _APPEND = Upsert(schema.journal)
-_LAST = Query(select(_J.position, _J.at).order_by(_J.position.desc()).limit(bindparam("limit")))
+_LAST = Query(select(_J.position, _J.at).order_by(_J.position.desc()).limit(given.limit))
 
 
 def _by_halves() -> Select[tuple[int]]:
@@ -41,7 +41,7 @@ def _by_halves() -> Select[tuple[int]]:
     low, high = halves.c.low, halves.c.high
     middle, there = (low + high) // 2, schema.journal.alias()
     at = select(there.c.at).where(there.c.position >= middle).order_by(there.c.position).limit(literal_column("1"))
-    is_before = func.coalesce(at.scalar_subquery() < bindparam("moment"), false())
+    is_before = func.coalesce(at.scalar_subquery() < given.moment, false())
     halves = halves.union_all(
         select(case((is_before, middle + 1), else_=low), case((is_before, high), else_=middle)).where(low < high)
     )
@@ -55,23 +55,22 @@ def _begins_with(column: ColumnElement[str], name: str) -> ColumnElement[bool]:
 
 _FIRST_SINCE = Query(_by_halves())
 _FILTERS: dict[str, ColumnElement[bool]] = {
-    "after": _J.position > bindparam("after"),
-    "before": _J.position < bindparam("before"),
-    "action": _J.action == bindparam("action"),
+    "after": _J.position > given.after,
+    "before": _J.position < given.before,
+    "action": _J.action == given.action,
     "actions": _begins_with(_J.action, "actions"),
     "without": ~_begins_with(_J.action, "without"),
-    "scope": _J.scope == bindparam("scope"),
+    "scope": _J.scope == given.scope,
     # Every event is of an operation, by which its entries are found.
-    "event": (_J.event == bindparam("event"))
-    & (_J.operation == select(_E.operation).where(_E.id == bindparam("event")).scalar_subquery()),
-    "operation": _J.operation == bindparam("operation"),
-    "host": _J.host == bindparam("host"),
-    "rollout": (_J.rollout == bindparam("rollout"))
-    | _J.operation.in_(select(_O.id).where(_O.rollout == bindparam("rollout"))),
+    "event": (_J.event == given.event)
+    & (_J.operation == select(_E.operation).where(_E.id == given.event).scalar_subquery()),
+    "operation": _J.operation == given.operation,
+    "host": _J.host == given.host,
+    "rollout": (_J.rollout == given.rollout) | _J.operation.in_(select(_O.id).where(_O.rollout == given.rollout)),
     # In the words of the index, without which it would not be used; what the service did itself is everywhere.
-    "author": (_J.author == bindparam("author")) & (_J.author != literal_column(f"'{SYSTEM}'")),
-    "system": _J.author == bindparam("system"),
-    "authors": (_J.author == bindparam("authors"))
+    "author": (_J.author == given.author) & (_J.author != literal_column(f"'{SYSTEM}'")),
+    "system": _J.author == given.system,
+    "authors": (_J.author == given.authors)
     | (
         func.substr(_J.author, 1, func.length(bindparam("authors", type_=schema.NAME)) + 1)
         == bindparam("authors", type_=schema.NAME) + ":"
@@ -79,17 +78,17 @@ _FILTERS: dict[str, ColumnElement[bool]] = {
     "seen": Matching(_J.scope),
     "of_latest": fleet.of_latest(_J.scope, _J.at),
 }
-_told = select(_J.position).join(schema.vm_operations, _J.operation == _N.operation).where(_N.vm == bindparam("vm"))
+_told = select(_J.position).join(schema.vm_operations, _J.operation == _N.operation).where(_N.vm == given.vm)
 # Each found by an index of its own.
 _PARTS = {
     "vm": (
-        select(_J.position).where(_J.vm == bindparam("vm")),
+        select(_J.position).where(_J.vm == given.vm),
         _told.where(_J.event == _N.event),
         _told.where(_J.event.is_(None), _J.vm.is_(None)),
     ),
     "rollout": (
-        select(_J.position).where(_J.rollout == bindparam("rollout")),
-        select(_J.position).join(schema.operations, _J.operation == _O.id).where(_O.rollout == bindparam("rollout")),
+        select(_J.position).where(_J.rollout == given.rollout),
+        select(_J.position).join(schema.operations, _J.operation == _O.id).where(_O.rollout == given.rollout),
     ),
 }
 _WINDOW, _WIDER = 200_000, 8
@@ -245,9 +244,9 @@ def _page(filters: frozenset[str], newest_first: bool) -> Query:
         # Sorted after it is found: PostgreSQL would otherwise scan all entries in order.
         every = union(*(part.where(*wanted) for part in _PARTS[noun])).cte().prefix_with("MATERIALIZED")
         place = every.c.position.desc() if newest_first else every.c.position
-        wanted = [_J.position.in_(select(every.c.position).order_by(place).limit(bindparam("limit")))]
+        wanted = [_J.position.in_(select(every.c.position).order_by(place).limit(given.limit))]
     elif noun:
-        nearest = [part.where(*wanted).order_by(order).limit(bindparam("limit")).subquery() for part in _PARTS[noun]]
+        nearest = [part.where(*wanted).order_by(order).limit(given.limit).subquery() for part in _PARTS[noun]]
         found = union(*(select(part.c.position) for part in nearest)).subquery()
         wanted = [_J.position.in_(select(found.c.position))]
-    return Query(select(schema.journal).where(*wanted).order_by(order).limit(bindparam("limit")))
+    return Query(select(schema.journal).where(*wanted).order_by(order).limit(given.limit))

@@ -12,7 +12,7 @@ from forenotice.core.operations import Kind, Operation, Source, Status
 from forenotice.core.selectors import Selector
 from forenotice.store import fleet, rows, schema
 from forenotice.store.pages import Listing
-from forenotice.store.queries import Among, Matching, Query, Repository, Upsert
+from forenotice.store.queries import Among, Matching, Query, Repository, Upsert, given
 from forenotice.store.rows import Codec, Mapper, json_text
 
 _O, _E, _V = schema.operations.c, schema.events.c, schema.vms.c
@@ -44,16 +44,16 @@ _ANNOUNCED_HOSTS = Query(
 _PUT = Upsert(schema.operations, fixed=("kind", "created_at", "author", "reason", "rollout", "notice"))
 _DUE = Query(
     select(_O.id)
-    .where(_LIVE, _O.due_at <= bindparam("now"))
-    .where(_O.claimed_until.is_(None) | (_O.claimed_until <= bindparam("now")))
+    .where(_LIVE, _O.due_at <= given.now)
+    .where(_O.claimed_until.is_(None) | (_O.claimed_until <= given.now))
     .order_by(_O.not_before, _O.created_at, _O.id)
-    .limit(bindparam("limit"))
+    .limit(given.limit)
 )
 _NEXT_UNCLAIMED = Query(
     select(_O.due_at)
     .where(_LIVE, _O.due_at.is_not(None), _O.claimed_until.is_(None))
     .order_by(_O.due_at)
-    .limit(bindparam("limit"))
+    .limit(given.limit)
 )
 _NEXT_CLAIMED = Query(
     select(func.min(case((_O.due_at > _O.claimed_until, _O.due_at), else_=_O.claimed_until))).where(
@@ -62,39 +62,37 @@ _NEXT_CLAIMED = Query(
 )
 _WAKE = Query(
     update(schema.operations)
-    .where(_LIVE, _O.held, _O.status == Status.SCHEDULED.value, _O.due_at > bindparam("now"))
+    .where(_LIVE, _O.held, _O.status == Status.SCHEDULED.value, _O.due_at > given.now)
     .where(_O.id.in_(select(_E.operation).where(Among(_E.scope, "names"), _E.ended_at.is_(None))))
-    .values(due_at=bindparam("now"))
+    .values(due_at=given.now)
 )
 _REPLAN = Query(
     update(schema.operations)
-    .where(_LIVE, _O.status == Status.PLANNED.value, _O.due_at > bindparam("now"))
+    .where(_LIVE, _O.status == Status.PLANNED.value, _O.due_at > given.now)
     .where(_O.host.in_(select(_V.host).where(Among(_V.scope, "names"))))
-    .values(due_at=bindparam("now"))
+    .values(due_at=given.now)
 )
-_WAKE_HELD = Query(
-    update(schema.operations).where(_LIVE, _O.held, _O.due_at > bindparam("now")).values(due_at=bindparam("now"))
-)
+_WAKE_HELD = Query(update(schema.operations).where(_LIVE, _O.held, _O.due_at > given.now).values(due_at=given.now))
 _RENEW = Query(
     update(schema.operations)
-    .where(_O.claimed_by == bindparam("process"), Among(_O.id, "names"))
-    .values(claimed_until=bindparam("until"))
+    .where(_O.claimed_by == given.process, Among(_O.id, "names"))
+    .values(claimed_until=given.until)
     .returning(_O.id)
 )
 _FREE = {"claimed_by": None, "claimed_until": None}
-_RELEASE = Query(update(schema.operations).where(_O.claimed_by == bindparam("process")).values(_FREE))
+_RELEASE = Query(update(schema.operations).where(_O.claimed_by == given.process).values(_FREE))
 _RELEASE_ALL = Query(update(schema.operations).where(_O.claimed_by.is_not(None)).values(_FREE))
 
-_ANNOUNCED = _O.not_before + _O.clock_jumped > bindparam("before")
+_ANNOUNCED = _O.not_before + _O.clock_jumped > given.before
 _WITHHOLD = Query(
     update(schema.operations)
     .where(_LIVE, _O.status == Status.SCHEDULED.value, _ANNOUNCED)
-    .values(clock_jumped=_O.clock_jumped + bindparam("by"))
+    .values(clock_jumped=_O.clock_jumped + given.by)
 )
 _PROLONG = Query(
     update(schema.operations)
-    .where(_O.claimed_by.is_not(None), _O.claimed_until > bindparam("before"))
-    .values(claimed_until=_O.claimed_until + bindparam("by"))
+    .where(_O.claimed_by.is_not(None), _O.claimed_until > given.before)
+    .values(claimed_until=_O.claimed_until + given.by)
 )
 
 _OPERATIONS = Mapper(_O, Operation, renamed={"author": "by"})
@@ -206,7 +204,7 @@ _PUT_RESULT = Upsert(schema.driver_answers)
 _RESULTS_OF = Query(select(schema.driver_answers).where(Among(_A.operation, "names")))
 _DELETE_RESULTS = Query(
     delete(schema.driver_answers).where(
-        _A.at < bindparam("moment"), _A.operation.not_in(select(_O.id).where(_O.ended_at.is_(None)))
+        _A.at < given.moment, _A.operation.not_in(select(_O.id).where(_O.ended_at.is_(None)))
     )
 )
 

@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Select, Table, and_, bindparam, select, tu
 
 from forenotice.core import errors
 from forenotice.core.selectors import Selector
-from forenotice.store.queries import Executor, Matching, Query, patterns
+from forenotice.store.queries import Executor, Matching, Query, given, patterns
 from forenotice.store.rows import Row
 
 T = TypeVar("T")
@@ -76,21 +76,21 @@ class Listing(Generic[T]):
         equal: ColumnElement[bool] = columns[name] == bindparam(name, type_=columns[name].type)
         return equal
 
-    def _query(self, given: frozenset[str], after: bool, descending: bool) -> Query:
+    def _query(self, filters: frozenset[str], after: bool, descending: bool) -> Query:
         columns = self._table.c
         key = [columns[name] for name in self._by]
-        page = self._rows.where(*(self._condition(name, columns) for name in sorted(given)))
+        page = self._rows.where(*(self._condition(name, columns) for name in sorted(filters)))
         if after:
             mine: ColumnElement[Any] = tuple_(*key) if len(key) > 1 else key[0]
             one = bindparam("after", type_=key[0].type)
-            place = self._place("seen" in given).scalar_subquery() if len(key) > 1 else one
+            place = self._place("seen" in filters).scalar_subquery() if len(key) > 1 else one
             page = page.where(mine < place if descending else mine > place)
         page = page.order_by(*(column.desc() if descending else column for column in key))
-        return Query(page.limit(bindparam("limit")))
+        return Query(page.limit(given.limit))
 
     def _place(self, seen: bool) -> Select[Any]:
         last = self._table.alias("last")
-        place = select(*(last.c[name] for name in self._by)).where(last.c.id == bindparam("after"))
+        place = select(*(last.c[name] for name in self._by)).where(last.c.id == given.after)
         return place.where(self._condition("seen", last.c)) if seen else place
 
 

@@ -46,6 +46,16 @@ _DIALECTS: dict[Flavour, Dialect] = {
 }
 
 
+class _Given:
+    """The parameters of a statement, by name: `column == given.host`."""
+
+    def __getattr__(self, name: str) -> BindParameter[Any]:
+        return bindparam(name)
+
+
+given = _Given()
+
+
 class Among(ColumnElement[bool]):
     """Whether a column is among the strings of one parameter, a list of any length."""
 

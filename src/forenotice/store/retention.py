@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, FromClause, bindparam, delete, exists, fun
 
 from forenotice.store import rows, schema
 from forenotice.store.journal import Journal
-from forenotice.store.queries import Among, Query, Repository
+from forenotice.store.queries import Among, Query, Repository, given
 
 ENTRIES, OPERATIONS, ROLLOUTS = 5_000, 200, 1
 """Read in one transaction. An operation may name many VMs, and a rollout many hosts."""
@@ -31,7 +31,7 @@ _TOLD = Query(select(func.min(schema.subscriptions.c.position)))
 
 def _stays(position: ColumnElement[int]) -> ColumnElement[bool]:
     """Whether the entry at this position must be kept, whatever it is about."""
-    return (position >= bindparam("bound")) | position.in_(_UNTOLD)
+    return (position >= given.bound) | position.in_(_UNTOLD)
 
 
 def _rollout_is_live(rollout: ColumnElement[Any]) -> ColumnElement[bool]:
@@ -65,7 +65,7 @@ _may_go = (
     )
     & ~_rollout_is_live(_J.rollout)
 )
-_OLDER = Query(select(func.count()).where(_J.position < bindparam("bound")))
+_OLDER = Query(select(func.count()).where(_J.position < given.bound))
 _COUNT_ENTRIES = Query(select(func.count()).select_from(schema.journal).where(_may_go))
 _COUNT_OPERATIONS = Query(select(func.count()).select_from(schema.operations).where(_has_ended(schema.operations)))
 _COUNT_EVENTS = Query(select(func.count()).where(_E.operation.in_(select(_O.id).where(_has_ended(schema.operations)))))
@@ -73,18 +73,16 @@ _COUNT_ROLLOUTS = Query(select(func.count()).select_from(schema.rollouts).where(
 
 _SOME_ENTRIES = Query(
     select(_J.position)
-    .where(_J.position > bindparam("after"), _J.position < bindparam("bound"))
+    .where(_J.position > given.after, _J.position < given.bound)
     .order_by(_J.position)
-    .limit(bindparam("limit"))
+    .limit(given.limit)
 )
-_REMOVE_ENTRIES = Query(
-    delete(schema.journal).where(_J.position > bindparam("after"), _J.position <= bindparam("upto"), _may_go)
-)
+_REMOVE_ENTRIES = Query(delete(schema.journal).where(_J.position > given.after, _J.position <= given.upto, _may_go))
 _SOME_OPERATIONS = Query(
     select(_O.created_at, _O.id)
     .where(tuple_(_O.created_at, _O.id) > _BEYOND, _O.created_at < _BEFORE)
     .order_by(_O.created_at, _O.id)
-    .limit(bindparam("limit"))
+    .limit(given.limit)
 )
 _REMOVE_OPERATIONS = Query(
     delete(schema.operations).where(Among(_O.id, "names"), _has_ended(schema.operations)).returning(_O.id)
@@ -95,7 +93,7 @@ _SOME_ROLLOUTS = Query(
     select(_R.created_at, _R.id)
     .where(tuple_(_R.created_at, _R.id) > _BEYOND, _R.created_at < _BEFORE)
     .order_by(_R.created_at, _R.id)
-    .limit(bindparam("limit"))
+    .limit(given.limit)
 )
 _REMOVE_ROLLOUTS = Query(delete(schema.rollouts).where(Among(_R.id, "names"), _rollout_has_ended()).returning(_R.id))
 _REMOVE_STOPS = Query(delete(schema.stops).where(Among(_S.rollout, "names")))

@@ -7,14 +7,14 @@ from functools import cache, lru_cache
 from typing import Any
 
 import msgspec
-from sqlalchemy import bindparam, func, or_, select, union, update
+from sqlalchemy import func, or_, select, union, update
 
 from forenotice.core.operations import Kind, Operation, Status
 from forenotice.core.rollouts import Options, Rollout, RolloutStatus, Stop, StopStatus, Tally
 from forenotice.core.windows import parse_all
 from forenotice.store import operations, rows, schema
 from forenotice.store.pages import Listing
-from forenotice.store.queries import Among, Query, Repository, Upsert
+from forenotice.store.queries import Among, Query, Repository, Upsert, given
 from forenotice.store.rows import Codec, Mapper, json_text
 
 _R, _S, _O = schema.rollouts.c, schema.stops.c, schema.operations.c
@@ -22,46 +22,38 @@ _LIVE = _R.ended_at.is_(None)
 
 _NAMED = Query(select(schema.rollouts).where(Among(_R.id, "names")))
 _ALL_LIVE = Query(select(schema.rollouts).where(_LIVE))
-_DUE = Query(
-    select(_R.id).where(_R.due_at <= bindparam("now")).order_by(_R.due_at, _R.created_at).limit(bindparam("limit"))
-)
+_DUE = Query(select(_R.id).where(_R.due_at <= given.now).order_by(_R.due_at, _R.created_at).limit(given.limit))
 _NEXT_DUE = Query(select(func.min(_R.due_at)))
 _WAKE = Query(
-    update(schema.rollouts).where(_LIVE, _R.due_at > bindparam("now"), _R.opened_at.is_not(None))
-    .values(due_at=bindparam("now"))
+    update(schema.rollouts).where(_LIVE, _R.due_at > given.now, _R.opened_at.is_not(None))
+    .values(due_at=given.now)
 )  # fmt: skip
 _SET_BACK = Query(
-    update(schema.rollouts)
-    .where(_LIVE)
-    .values(opens_at=_R.opens_at - bindparam("by"), opened_at=_R.opened_at - bindparam("by"))
+    update(schema.rollouts).where(_LIVE).values(opens_at=_R.opens_at - given.by, opened_at=_R.opened_at - given.by)
 )
 _MAKE_DUE = Query(
-    update(schema.rollouts).where(_R.due_at > bindparam("now")).values(due_at=bindparam("now"))
+    update(schema.rollouts).where(_R.due_at > given.now).values(due_at=given.now)
 )  # fmt: skip
 _PUT = Upsert(schema.rollouts, fixed=("kind", "hosts", "options", "created_at", "author", "reason"))
 _PUT_STOPS = Upsert(schema.stops, fixed=("wave", "update_domains"))
-_UNDER_WAY = Query(
-    select(func.count()).where(_S.rollout == bindparam("rollout"), _S.status == StopStatus.UNDER_WAY.value)
-)
+_UNDER_WAY = Query(select(func.count()).where(_S.rollout == given.rollout, _S.status == StopStatus.UNDER_WAY.value))
 _ENDED = Query(
     select(schema.stops, schema.operations)
-    .where(_S.rollout == bindparam("rollout"), _S.status == StopStatus.UNDER_WAY.value)
+    .where(_S.rollout == given.rollout, _S.status == StopStatus.UNDER_WAY.value)
     .where(_O.id == _S.operation, _O.ended_at.is_not(None))
     .order_by(_O.ended_at, _S.host)
 )
-_NEXT_WAVE = Query(
-    select(func.min(_S.wave)).where(_S.rollout == bindparam("rollout"), _S.status == StopStatus.WAITING.value)
-)
+_NEXT_WAVE = Query(select(func.min(_S.wave)).where(_S.rollout == given.rollout, _S.status == StopStatus.WAITING.value))
 _WAITING = Query(
     select(schema.stops)
-    .where(_S.rollout == bindparam("rollout"), _S.status == StopStatus.WAITING.value, _S.wave == bindparam("wave"))
-    .where(_S.host > bindparam("after"))
+    .where(_S.rollout == given.rollout, _S.status == StopStatus.WAITING.value, _S.wave == given.wave)
+    .where(_S.host > given.after)
     .order_by(_S.host)
-    .limit(bindparam("limit"))
+    .limit(given.limit)
 )
 _TALLY = Query(
     select(_S.wave, _S.status, _S.update_domains, func.count())
-    .where(_S.rollout == bindparam("rollout"))
+    .where(_S.rollout == given.rollout)
     .group_by(_S.wave, _S.status, _S.update_domains)
 )
 _COUNTS = Query(
@@ -72,23 +64,21 @@ _COUNTS = Query(
 _AWAITED = Query(
     select(_S.rollout, _S.host)
     .where(
-        _S.rollout.in_(
-            select(_R.id).where(_LIVE, _R.kind == bindparam("kind"), _R.status != RolloutStatus.CANCELING.value)
-        ),
+        _S.rollout.in_(select(_R.id).where(_LIVE, _R.kind == given.kind, _R.status != RolloutStatus.CANCELING.value)),
         Among(_S.host, "names"),
     )
     .where(or_(_S.status == StopStatus.WAITING.value, _S.status == StopStatus.UNDER_WAY.value))
     .order_by(_S.rollout, _S.host)
-    .limit(bindparam("limit"))
+    .limit(given.limit)
 )
 _CHANGE = Query(
     update(schema.stops)
-    .where(_S.rollout == bindparam("rollout"), _S.status == bindparam("before"))
-    .values(status=bindparam("after"), why=bindparam("because"), operation=None)
+    .where(_S.rollout == given.rollout, _S.status == given.before)
+    .values(status=given.after, why=given.because, operation=None)
 )
 _OPERATIONS = Query(
     select(_O.id)
-    .where(_O.rollout == bindparam("rollout"), _O.ended_at.is_(None))
+    .where(_O.rollout == given.rollout, _O.ended_at.is_(None))
     .order_by(_O.not_before, _O.created_at, _O.host)
 )
 
@@ -139,7 +129,6 @@ _STOPS = Mapper(_S, Stop, codecs={"update_domains": Codec(_domains, lambda domai
 class RolloutFilter:
     live: bool | None = None
     status: RolloutStatus | None = None
-    kind: Kind | None = None
 
 
 _LIST = Listing(select(schema.rollouts), schema.rollouts, _ROLLOUTS.read, by=("created_at", "id"))
@@ -147,10 +136,10 @@ _LIST = Listing(select(schema.rollouts), schema.rollouts, _ROLLOUTS.read, by=("c
 
 @cache
 def _stops(by_status: bool) -> Query:
-    query = select(schema.stops).where(_S.rollout == bindparam("rollout"), _S.host > bindparam("after"))
+    query = select(schema.stops).where(_S.rollout == given.rollout, _S.host > given.after)
     if by_status:
-        query = query.where(_S.status == bindparam("status"))
-    return Query(query.order_by(_S.host).limit(bindparam("limit")))
+        query = query.where(_S.status == given.status)
+    return Query(query.order_by(_S.host).limit(given.limit))
 
 
 class Rollouts(Repository):

@@ -10,7 +10,7 @@ from forenotice.core.journal import SubscriptionState
 from forenotice.core.selectors import Selector
 from forenotice.store import rows, schema
 from forenotice.store.pages import Listing
-from forenotice.store.queries import Query, Repository, Upsert
+from forenotice.store.queries import Query, Repository, Upsert, given
 from forenotice.store.rows import Mapper
 
 _S, _D = schema.subscriptions.c, schema.deliveries.c
@@ -61,20 +61,15 @@ _NAMED = Query(
     .order_by((_S.id == bindparam("wanted", type_=schema.NAME)).desc())
 )
 _COUNT = Query(select(func.count()).select_from(schema.subscriptions))
-_SET_BACK = Query(
-    update(schema.deliveries).values(due_at=_D.due_at - bindparam("by"), tried_since=_D.tried_since - bindparam("by"))
-)
+_SET_BACK = Query(update(schema.deliveries).values(due_at=_D.due_at - given.by, tried_since=_D.tried_since - given.by))
 _RELEASE = Query(update(schema.subscriptions).values(claimed_by=null(), claimed_until=null()))
-_REMOVE = Query(delete(schema.subscriptions).where(_S.id == bindparam("wanted")))
-_OF = _D.subscription == bindparam("subscription")
+_REMOVE = Query(delete(schema.subscriptions).where(_S.id == given.wanted))
+_OF = _D.subscription == given.subscription
 _DROP_ALL = Query(delete(schema.deliveries).where(_OF))
-_DROP_AFTER = Query(delete(schema.deliveries).where(_OF, _D.position > bindparam("after")))
-_DROP = Query(delete(schema.deliveries).where(_OF, _D.position == bindparam("place")))
+_DROP_AFTER = Query(delete(schema.deliveries).where(_OF, _D.position > given.after))
+_DROP = Query(delete(schema.deliveries).where(_OF, _D.position == given.place))
 _PENDING = Query(
-    select(schema.deliveries)
-    .where(_OF, _D.position > bindparam("after"))
-    .order_by(_D.position)
-    .limit(bindparam("limit"))
+    select(schema.deliveries).where(_OF, _D.position > given.after).order_by(_D.position).limit(given.limit)
 )
 _COUNT_PENDING = Query(select(func.count()).select_from(schema.deliveries).where(_OF))
 _LAST_FAILED = Query(
@@ -83,7 +78,7 @@ _LAST_FAILED = Query(
 _EARLIER = schema.deliveries.alias("earlier")
 _HEADS = Query(
     select(schema.deliveries)
-    .where(_OF, _D.due_at <= bindparam("now"))
+    .where(_OF, _D.due_at <= given.now)
     .where(
         ~exists().where(
             and_(
@@ -94,9 +89,9 @@ _HEADS = Query(
         )
     )
     .order_by(_D.due_at, _D.position)
-    .limit(bindparam("limit"))
+    .limit(given.limit)
 )
-_NEXT_DUE = Query(select(func.min(_D.due_at)).where(_OF, _D.due_at > bindparam("now")))
+_NEXT_DUE = Query(select(func.min(_D.due_at)).where(_OF, _D.due_at > given.now))
 _SUBSCRIPTIONS = Mapper(_S, Subscription, renamed={"author": "by"})
 _DELIVERIES = Mapper(_D, Delivery)
 
@@ -104,7 +99,6 @@ _DELIVERIES = Mapper(_D, Delivery)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionFilter:
     name: Selector | None = None
-    status: SubscriptionState | None = None
 
 
 _LIST = Listing(select(schema.subscriptions), schema.subscriptions, _SUBSCRIPTIONS.read, by=("name",))

@@ -11,7 +11,7 @@ from sqlalchemy import bindparam, delete, func, select, update
 
 from forenotice.store import rows, schema
 from forenotice.store.pages import Listing
-from forenotice.store.queries import Query, Repository, Upsert
+from forenotice.store.queries import Query, Repository, Upsert, given
 from forenotice.store.rows import Codec, Mapper
 
 _T, _S, _I = schema.tokens.c, schema.sessions.c, schema.idempotency.c
@@ -45,19 +45,13 @@ _NETWORKS = Codec(lambda text: tuple(text.split(",")) if text else (), lambda ne
 _TOKENS = Mapper(_T, Token, codecs={"networks": _NETWORKS})
 _LIST = Listing(select(schema.tokens), schema.tokens, _TOKENS.read, by=("created_at", "id"))
 _PUT = Upsert(schema.tokens)
-_BY_DIGEST = Query(
-    select(schema.tokens).where((_T.digest == bindparam("wanted")) | (_T.previous_digest == bindparam("wanted")))
-)
-_BY_ID = Query(select(schema.tokens).where(_T.id == bindparam("wanted")))
-_REVOKE = Query(
-    update(schema.tokens)
-    .where(_T.id == bindparam("token"), _T.revoked_at.is_(None))
-    .values(revoked_at=bindparam("now"))
-)
+_BY_DIGEST = Query(select(schema.tokens).where((_T.digest == given.wanted) | (_T.previous_digest == given.wanted)))
+_BY_ID = Query(select(schema.tokens).where(_T.id == given.wanted))
+_REVOKE = Query(update(schema.tokens).where(_T.id == given.token, _T.revoked_at.is_(None)).values(revoked_at=given.now))
 _TOUCH = Query(
     update(schema.tokens)
-    .where(_T.id == bindparam("token"), func.coalesce(_T.last_used_at, bindparam("used") - 1) < bindparam("used"))
-    .values(last_used_at=bindparam("used"))
+    .where(_T.id == given.token, func.coalesce(_T.last_used_at, given.used - 1) < given.used)
+    .values(last_used_at=given.used)
 )
 
 
@@ -101,19 +95,17 @@ class Session:
 
 _SESSIONS = Mapper(_S, Session)
 _PUT_SESSION = Upsert(schema.sessions)
-_FIND = Query(select(schema.sessions).where(_S.digest == bindparam("wanted")))
-_END = Query(delete(schema.sessions).where(_S.digest == bindparam("wanted")))
+_FIND = Query(select(schema.sessions).where(_S.digest == given.wanted))
+_END = Query(delete(schema.sessions).where(_S.digest == given.wanted))
 _PROLONG = Query(
-    update(schema.sessions)
-    .where(_S.digest == bindparam("wanted"))
-    .values(expires_at=bindparam("until", type_=schema.MOMENT))
+    update(schema.sessions).where(_S.digest == given.wanted).values(expires_at=bindparam("until", type_=schema.MOMENT))
 )
-_DELETE_EXPIRED = Query(delete(schema.sessions).where(_S.expires_at <= bindparam("now")))
+_DELETE_EXPIRED = Query(delete(schema.sessions).where(_S.expires_at <= given.now))
 _NEWEST = (
     select(_S.digest)
     .where(_S.token == bindparam("token", type_=schema.NAME))
     .order_by(_S.created_at.desc(), _S.digest)
-    .limit(bindparam("most"))
+    .limit(given.most)
 )
 _KEEP_NEWEST = Query(
     delete(schema.sessions).where(_S.token == bindparam("token", type_=schema.NAME), _S.digest.not_in(_NEWEST))
@@ -159,12 +151,8 @@ class StoredResponse:
 
 _RESPONSES = Mapper(_I, StoredResponse)
 _PUT_RESPONSE = Upsert(schema.idempotency)
-_RESPONSE = Query(
-    select(schema.idempotency).where(
-        _I.token == bindparam("token"), _I.key == bindparam("key"), _I.at >= bindparam("since")
-    )
-)
-_DELETE_RESPONSES = Query(delete(schema.idempotency).where(_I.at < bindparam("moment")))
+_RESPONSE = Query(select(schema.idempotency).where(_I.token == given.token, _I.key == given.key, _I.at >= given.since))
+_DELETE_RESPONSES = Query(delete(schema.idempotency).where(_I.at < given.moment))
 
 
 class StoredResponses(Repository):

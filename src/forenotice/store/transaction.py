@@ -16,7 +16,7 @@ from forenotice.store.events import Events
 from forenotice.store.fleet import Hosts, Scopes, Vms
 from forenotice.store.journal import Journal
 from forenotice.store.operations import DriverResults, Operations
-from forenotice.store.queries import Executor, Flavour, Query, Repository, Upsert
+from forenotice.store.queries import Executor, Flavour, Query, Repository, Upsert, given
 from forenotice.store.retention import Retention
 from forenotice.store.rollouts import Rollouts
 from forenotice.store.subscriptions import Subscriptions
@@ -30,7 +30,7 @@ _NOTIFY = "SELECT pg_notify(%s, %s)"
 
 _EPOCH = "epoch"
 _PUT_META = Upsert(schema.meta)
-_GET_META = Query(select(schema.meta.c.value).where(schema.meta.c.key == bindparam("wanted")))
+_GET_META = Query(select(schema.meta.c.value).where(schema.meta.c.key == given.wanted))
 
 _NOW, _AHEAD = (bindparam(name, type_=schema.MOMENT()) for name in ("now", "ahead"))
 _SECOND = 1_000_000

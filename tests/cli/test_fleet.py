@@ -12,7 +12,7 @@ from forenotice.cli.main import main
 
 
 def test_hosts(fresh: Run) -> None:
-    assert fresh("host", "add", "spare", "--cordoned").out.split() == ["host", "spare", "state", "cordoned", "VMs", "0"]
+    assert fresh("host", "add", "spare", "--cordoned").out.split() == ["name", "spare", "VMs", "0", "state", "cordoned"]
     listed = fresh("host", "list").out.splitlines()
     assert listed[0].split() == ["host", "state", "VMs", "used", "labels"]
     assert [line.split() for line in listed[1:]] == [
@@ -145,7 +145,7 @@ def test_groups_and_policies(fresh: Run) -> None:
     assert (policy["terminate_notice_minutes"], policy["auto_approve_restart"]) == (None, True)
     policy = fresh("group", "policy", "pool", "--no-auto-approve-restart", "--auto-approve-redeploy", "--json").json
     assert (policy["auto_approve_restart"], policy["auto_approve_redeploy"]) == (False, True)
-    assert fresh("group", "policy", "pool").out.splitlines()[3].split() == ["terminate", "notice", "off"]
+    assert fresh("group", "policy", "pool").out.splitlines()[-1].split() == ["terminate", "notice", "off"]
     assert fresh("group", "show", "pool", "--json").json["kind"] == "placement-group"
     assert [line.split()[0] for line in fresh("group", "list").out.splitlines()] == ["group", "pool", "web"]
     assert [group["name"] for group in fresh("group", "list", "--json").json] == ["pool", "web"]

@@ -57,7 +57,7 @@ def test_a_rollout_from_its_start_to_its_cancelling(operator: Run, site: Control
         *("pause +10 min", "notice +60 min", "gate +https://shop.example.com/", "windows +daily 00:00-24:00 UTC"),
         *(
             "failures +0 since it was started or resumed",
-            "pauses at +3 failures",
+            "pauses after +3 failures",
             "by +operator:admin",
             "reason +new kernel",
         ),

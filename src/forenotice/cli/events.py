@@ -37,26 +37,14 @@ def list_(ctx: Operator, everything: bool, **filters: Any) -> None:
 def show(ctx: Operator, event: str) -> None:
     """Show an event."""
     view = ctx.api.get(views.maintenance.Event, "events", event)
-    if ctx.out.json:
-        ctx.out.data(view)
-        return
     seconds = view.duration_seconds
-    ctx.out.facts(
-        {
-            "event": view.id,
-            "operation": f"{view.operation} ({view.kind})",
-            "type": view.type,
-            "status": view.status,
-            "source": view.source,
-            "scope": view.scope,
-            "resources": view.resources,
-            "description": view.description,
-            "duration": "unknown" if seconds < 0 else f"{seconds} s",
-            "created": ctx.out.moment(view.created_at),
-            "not before": ctx.out.moment(view.not_before),
-            "approved": _approval(view),
-            "ended": ctx.out.moment(view.ended_at),
-        }
+    hidden = dict.fromkeys(("kind", "host", "group", "duration_seconds", "approved_at", "approved_by", "implied"))
+    ctx.out.view(
+        view,
+        **hidden,
+        operation=f"{view.operation} ({view.kind})",
+        duration="unknown" if seconds < 0 else f"{seconds} s",
+        approved=_approval(view),
     )
 
 

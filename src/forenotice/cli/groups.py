@@ -126,20 +126,7 @@ def policy(ctx: Operator, group: str, **asked: Any) -> None:
 
 
 def show(ctx: Operator, group: "views.fleet.Group") -> None:
-    if ctx.out.json:
-        ctx.out.data(group)
-        return
-    ctx.out.facts(
-        {
-            "group": group.name,
-            "kind": group.kind,
-            "VMs": group.vms,
-            "listening now": group.listening,
-            "last polled": ctx.out.moment(group.last_heard),
-            "incarnation": group.incarnation,
-            **policy_lines(group.policy),
-        }
-    )
+    ctx.out.view(group, listening_now=group.listening, **policy_facts(group.policy))
 
 
 def show_or_change_policy(ctx: Operator, noun: str, name: str, given: Mapping[str, Any]) -> None:
@@ -153,10 +140,7 @@ def show_or_change_policy(ctx: Operator, noun: str, name: str, given: Mapping[st
         if vm.policy is None:
             raise errors.ConflictError(f"{name} has its group's policy: see `forenotice group policy {vm.group}`")
         found = vm.policy
-    if ctx.out.json:
-        ctx.out.data(found)
-    else:
-        ctx.out.facts(policy_lines(found))
+    ctx.out.view(found, **policy_facts(found))
 
 
 def _changes(given: Mapping[str, Any]) -> "views.fleet.PolicyChange":
@@ -182,18 +166,16 @@ def _number(name: str, text: str) -> int | str | None:
     raise UsageError(f"--{name.replace('_', '-')}: {text!r} is not a number: give one such as 5, or off")
 
 
-def policy_lines(policy: "views.fleet.Policy") -> dict[str, object]:
-    def limit(value: object) -> object:
-        return "off" if value is None else value
-
+def policy_facts(policy: "views.fleet.Policy") -> dict[str, object]:
     notice = policy.terminate_notice_minutes
+    numbers = {name: getattr(policy, name) for name in ("max_user_operations", "max_unavailable", "min_available")}
     return {
+        "policy": None,
         "listening": policy.listening,
-        "auto approve restart": policy.auto_approve_restart,
-        "auto approve redeploy": policy.auto_approve_redeploy,
-        "terminate notice": "off" if notice is None else f"{notice:g} min",
-        "max user operations": limit(policy.max_user_operations),
-        "max unavailable": limit(policy.max_unavailable),
-        "min available": limit(policy.min_available),
+        "auto_approve_restart": policy.auto_approve_restart,
+        "auto_approve_redeploy": policy.auto_approve_redeploy,
+        "terminate_notice_minutes": None,
+        "terminate_notice": "off" if notice is None else f"{notice:g} min",
+        **{name: "off" if number is None else number for name, number in numbers.items()},
         "windows": policy.windows or "at any time",
     }

@@ -146,20 +146,8 @@ operations.verb(
 
 
 def show(ctx: Operator, host: "views.fleet.Host") -> None:
-    if ctx.out.json:
-        ctx.out.data(host)
-        return
-    ctx.out.facts(
-        {
-            "host": host.name,
-            "state": _state(host),
-            "labels": host.labels,
-            "VMs": host.vms,
-            "used": _used(host),
-            "address": host.address,
-            "planned": operations.planned(ctx, host.name),
-        }
-    )
+    planned = None if ctx.out.json else operations.planned(ctx, host.name)
+    ctx.out.view(host, cordoned=None, state=_state(host), capacity=None, used=_used(host), planned=planned)
 
 
 def _used(host: "views.fleet.Host") -> str | None:

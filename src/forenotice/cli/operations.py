@@ -69,31 +69,15 @@ def cancel(ctx: Operator, operation: str) -> None:
 
 
 def show(ctx: Operator, operation: "views.maintenance.Operation") -> None:
-    out = ctx.out
-    if out.json:
-        out.data(operation)
-        return
-    is_planned = operation.status == Status.PLANNED
-    out.facts(
-        {
-            "operation": operation.id,
-            "kind": operation.kind,
-            "host": operation.host,
-            "VMs": operation.vms,
-            "status": operation.status,
-            "events": [f"{event.id} ({event.status})" for event in operation.events],
-            "created": out.moment(operation.created_at),
-            "announced": out.moment(operation.announce_at) or UNKNOWN if is_planned else "",
-            "not before": out.moment(operation.not_before),
-            "started": out.moment(operation.started_at),
-            "ended": out.moment(operation.ended_at),
-            "targets": operation.targets,
-            "failed attempts": operation.attempt or "",
-            "failures": wait.outcomes(operation.failures),
-            "by": operation.by,
-            "reason": operation.reason,
-            "rollout": operation.rollout,
-        }
+    told = ctx.out.moment(operation.announce_at) or UNKNOWN
+    ctx.out.view(
+        operation,
+        events=[f"{event.id} ({event.status})" for event in operation.events],
+        announce_at=None,
+        announced=told if operation.status == Status.PLANNED else None,
+        attempt=None,
+        failed_attempts=operation.attempt or None,
+        failures=wait.outcomes(operation.failures),
     )
 
 

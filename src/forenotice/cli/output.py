@@ -12,6 +12,7 @@ from forenotice.cli.commands import complain, plain
 from forenotice.clock import SystemClock
 
 if TYPE_CHECKING:
+    import msgspec
     from rich.console import Console
     from rich.progress import Progress, TaskID
     from rich.text import Text
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from forenotice.views import fleet, maintenance
 
 T = TypeVar("T")
+TITLES = {"vms": "VMs", "vm_id": "vmId"}
+"""Of fields that are not shown by their names."""
 NAMED = 3
 """Names that are shown of many."""
 WIDTH = 1000
@@ -92,6 +95,22 @@ class Output:
         width = max(map(len, shown), default=0)
         for name, value in shown.items():
             self._console.print(Text(f"{name:<{width}}  ", style="bold") + cell(value))
+
+    def view(self, view: "msgspec.Struct", **changes: object) -> None:
+        """A view as JSON, or a line for each field that has a value; `changes` add, replace or hide (None) some."""
+        if self.json:
+            self.data(view)
+            return
+        names = sorted(view.__struct_fields__, key=lambda name: name not in ("id", "name"))
+        fields = {name: getattr(view, name) for name in names} | changes
+        self.facts(
+            {
+                TITLES.get(name) or name.removesuffix("_at").replace("_", " "): self.moment(value)
+                if isinstance(value, datetime)
+                else value
+                for name, value in fields.items()
+            }
+        )
 
     def moment(self, moment: datetime | None) -> str:
         return times.told(moment, self.now)

@@ -171,40 +171,24 @@ def cancel(ctx: Operator, rollout: str, yes: bool) -> None:
 
 
 def show(ctx: Operator, rollout: "views.rollouts.Rollout") -> None:
-    out = ctx.out
-    if out.json:
-        out.data(rollout)
-        return
     result, notice = rollout.gate_result, rollout.notice_minutes
-    out.facts(
-        {
-            "rollout": rollout.id,
-            "kind": rollout.kind,
-            "hosts": rollout.hosts,
-            "status": rollout.status,
-            "why": rollout.why,
-            "wave": _wave(rollout),
-            "progress": _progress(rollout),
-            "batch": rollout.batch,
-            "pause": f"{rollout.pause_minutes:g} min" if rollout.pause_minutes else "",
-            "notice": f"{notice:g} min" if notice else "",
-            "gate": rollout.gate,
-            "gate result": result and f"{_gate(result)}, {out.moment(result.at)}",
-            "windows": rollout.windows,
-            "failures": f"{rollout.failures} since it was started or resumed",
-            "pauses at": counted(rollout.max_failures, "failure"),
-            "started": out.moment(rollout.created_at),
-            "by": rollout.by,
-            "ended": out.moment(rollout.ended_at),
-            "reason": rollout.reason,
-        }
+    ctx.out.view(
+        rollout,
+        **dict.fromkeys(("notice_minutes", "pause_minutes", "waves", "wave_began_at", "by_wave")),
+        wave=_wave(rollout),
+        progress=_progress(rollout),
+        pause=f"{rollout.pause_minutes:g} min" if rollout.pause_minutes else "",
+        notice=f"{notice:g} min" if notice else "",
+        gate_result=result and f"{_gate(result)}, {ctx.out.moment(result.at)}",
+        failures=f"{rollout.failures} since it was started or resumed",
+        max_failures=None,
+        pauses_after=counted(rollout.max_failures, "failure"),
     )
-    if rollout.waves > 1:
-        out.line("")
-        waves = rollout.by_wave
-        out.table(
+    if rollout.waves > 1 and not ctx.out.json:
+        ctx.out.line("")
+        ctx.out.table(
             ("wave", "update domains", "progress"),
-            ((each.wave, ", ".join(map(str, each.update_domains)), _progress(each)) for each in waves),
+            ((each.wave, ", ".join(map(str, each.update_domains)), _progress(each)) for each in rollout.by_wave),
         )
 
 

@@ -75,7 +75,7 @@ def set_(ctx: Operator, name: str, url: str | None, **filters: Any) -> None:
         views.subscriptions.Subscription, "subscriptions", name, body=views.subscriptions.SubscriptionChange(**asked)
     )
     _warn_of_unknown(ctx, filters["groups"])
-    _show(ctx, changed)
+    ctx.out.view(changed)
 
 
 @operator(app, "list")
@@ -97,7 +97,7 @@ def show(ctx: Operator, name: str) -> None:
     if ctx.out.json:
         ctx.out.data({**msgspec.structs.asdict(found), "deliveries": pending})
         return
-    _show(ctx, found)
+    ctx.out.view(found)
     if pending:
         ctx.out.table(
             ("entry", "of", "attempts", "next", "error"),
@@ -116,14 +116,13 @@ def remove(ctx: Operator, name: str, yes: bool) -> None:
 @operator(app, "resume", NAME, changes=True)
 def resume(ctx: Operator, name: str) -> None:
     """Resume a parked subscription where it stopped; one that backs off after failures tries at once."""
-    _show(ctx, ctx.api.post(views.subscriptions.Subscription, "subscriptions", name, "resume"))
+    ctx.out.view(ctx.api.post(views.subscriptions.Subscription, "subscriptions", name, "resume"))
 
 
 @operator(app, "replay", NAME, _after("The last entry that is not sent again.", required=True), changes=True)
 def replay(ctx: Operator, name: str, after: int) -> None:
     """Send all entries after a position again, with the same ids."""
-    _show(
-        ctx,
+    ctx.out.view(
         ctx.api.post(
             views.subscriptions.Subscription,
             "subscriptions",
@@ -167,25 +166,3 @@ def _secret(path: Path) -> str:
         raise UsageError(f"the secret in {path} cannot be read: {str(error.strerror).lower()}") from None
     except UnicodeDecodeError:
         raise UsageError(f"the secret in {path} is not plain ASCII") from None
-
-
-def _show(ctx: Operator, subscription: "views.subscriptions.Subscription") -> None:
-    if ctx.out.json:
-        ctx.out.data(subscription)
-        return
-    ctx.out.facts(
-        {
-            "subscription": subscription.name,
-            "id": subscription.id,
-            "receiver": subscription.url,
-            "types": subscription.types,
-            "groups": subscription.groups,
-            "statuses": subscription.statuses,
-            "status": subscription.status,
-            "why": subscription.why,
-            "position": subscription.position,
-            "pending": subscription.pending,
-            "created": ctx.out.moment(subscription.created_at),
-            "by": subscription.by,
-        }
-    )

@@ -156,28 +156,7 @@ operations.verb(
 
 
 def show(ctx: Operator, vm: "views.fleet.Vm") -> None:
-    if ctx.out.json:
-        ctx.out.data(vm)
-        return
-    ctx.out.facts(
-        {
-            "vm": vm.name,
-            "vmId": vm.vm_id,
-            "host": vm.host,
-            "group": vm.group,
-            "update domain": vm.update_domain,
-            "fault domain": vm.fault_domain,
-            "spot": vm.spot,
-            "addresses": vm.addresses,
-            "size": vm.size,
-            "listening now": vm.listening,
-            "last polled": ctx.out.moment(vm.last_heard),
-            "incarnation": vm.incarnation,
-            "planned": operations.planned(ctx, vm.host),
-            **{
-                TITLES.get(name, name.replace("_", " ")): value
-                for name, value in msgspec.structs.asdict(vm.facts).items()
-            },
-            **(groups.policy_lines(vm.policy) if vm.policy else {}),
-        }
-    )
+    described = {TITLES.get(name, name): value for name, value in msgspec.structs.asdict(vm.facts).items()}
+    planned = None if ctx.out.json else operations.planned(ctx, vm.host)
+    policy = groups.policy_facts(vm.policy) if vm.policy else {"policy": None, "listening": None}
+    ctx.out.view(vm, scope=None, facts=None, listening_now=vm.listening, planned=planned, **described, **policy)

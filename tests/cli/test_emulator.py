@@ -82,7 +82,7 @@ def test_waiting_for_an_event(emulator: Controlled, run: Run, capsys: pytest.Cap
     ran = run("emulator", "wait", event["id"], "--approved", "--timeout", "0.2s")
     assert (ran.code, ran.out) == (1, "")
     assert ran.err.startswith(
-        "forenotice: Reboot of web-0 is not approved after 0.2s. It waits for approval by emulated (web-0), until 20"
+        "forenotice: Reboot of web-0 is not approved after 0.2 s. It waits for approval by emulated (web-0), until 20"
     )
     other = threading.Timer(0.1, emulator.approve, [event["id"]])
     other.start()
@@ -94,7 +94,7 @@ def test_waiting_for_an_event(emulator: Controlled, run: Run, capsys: pytest.Cap
     assert main(["emulator", "wait", event["id"], "--timeout", "0s", "--json"]) == 1
     said = capsys.readouterr()
     assert json.loads(said.out)["status"] == "Started"
-    assert "Reboot of web-0 is not over after 0s. It started at 20" in said.err
+    assert "Reboot of web-0 is not over after 0 s. It started at 20" in said.err
     run("emulator", "advance", "1h")
     for flag in ("--gone", "--started", "--approved"):
         assert run("emulator", "wait", event["id"], flag).out.startswith("Reboot of web-0 is Completed.\n")
@@ -178,7 +178,7 @@ BAD = [
     (("approve", "none"), 1, "there is no event"),
     (("wait", "none"), 1, "there is no event"),
     (("wait", "it", "--approved", "--gone"), 2, "wait for one thing: give one of --approved, --started and --gone"),
-    (("wait", "it", "--timeout", "30"), 2, "--timeout: '30' is not a duration"),
+    (("wait", "it", "--timeout", "30"), 2, "'--timeout': '30' is not a duration"),
     (("requests", "--last", "0"), 2, "Invalid value for '--last'"),
 ]
 

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Run
+from tests.cli.samples import history, sample
 from tests.cli.test_main import on_a_terminal
 from tests.control.running import Control
+
+from forenotice.cli.history import row
 
 
 @pytest.fixture(scope="module")
@@ -81,8 +84,8 @@ def test_what_goes_wrong_leaves_no_file(cli: Run, tmp_path: Path) -> None:
         (("--format", "csv", "--json"), "--format exports all matching"),
         (("--vm", "x", "prune", "--before", "90d"), "options of prune come after its name"),
         (("prune",), "Missing option '--before'"),
-        (("prune", "--before", "90"), "'90' is not a time"),
-        (("prune", "--before", "90x"), "'90x' is not a duration"),
+        (("prune", "--before", "90"), "Invalid value for '--before': '90' is not a time"),
+        (("prune", "--before", "90x"), "Invalid value for '--before': '90x' is not a duration"),
     ],
 )
 def test_usage(cli: Run, arguments: tuple[str, ...], said: str) -> None:
@@ -109,3 +112,16 @@ def test_pruning_asks_first_on_a_terminal(cli: Run) -> None:
     assert code == 1
     assert "Delete 0 entries" in said
     assert "nothing was done" in said
+
+
+def test_a_row_says_who_and_why() -> None:
+    told = sample(history.Entry, reason="kernel", vm="web-0", rollout="r", operation=None, data={"approved_by": "vm:a"})
+    about, _, by, origin, why = row(told)[2:]
+    assert (about, by, origin, why) == (
+        f"vm web-0, event {told.event}, rollout r",
+        "operator:admin",
+        "10.0.0.99",
+        "kernel",
+    )
+    data = {"approved_by": "vm:a", "reason": "old"}
+    assert row(sample(history.Entry, by="", data=data))[4:] == ("vm:a", "10.0.0.99", "old")

@@ -73,9 +73,9 @@ def test_it_ends_by_a_signal(run: Run, emulator: Emulator, tmp_path: Path, numbe
 WRONG = [
     (("https://x",), 2, "'https://x' (URL) is not a metadata endpoint"),
     (("http://user:secret@x",), 2, "is not a metadata endpoint"),
-    (("http://127.0.0.1", "--api-version", "newest"), 2, "--api-version: 'newest' is not one: give one such as 2020"),
-    (("http://127.0.0.1", "--for", "long"), 2, "--for: 'long' is not a duration"),
-    (("http://127.0.0.1", "--every", "1ms"), 2, "--every: '1ms' is too short: give at least 10ms"),
+    (("http://127.0.0.1", "--api-version", "newest"), 2, "'newest' is not an api-version: give one such as 2020"),
+    (("http://127.0.0.1", "--for", "long"), 2, "'--for': 'long' is not a duration"),
+    (("http://127.0.0.1", "--every", "1ms"), 2, "'--every': '1ms' is too short: give at least 10ms"),
     (("http://192.0.2.1",), 2, "switches Scheduled Events on for this VM for a day"),
     (("http://127.0.0.1",), 1, "exists: name another file, or give --append to continue it"),
 ]

@@ -174,8 +174,11 @@ TYPED = [
     (("--hosts", "*"), "Missing option '--kind'"),
     (("--hosts", "*", "--kind", "degrade"), "Invalid value for '--kind': 'degrade' is not one of"),
     (("--hosts", "*", "--kind", "update", "--batch", "0"), "Invalid value for '--batch'"),
-    (("--hosts", "*", "--kind", "update", "--pause", "soon"), "'soon' is not a duration"),
-    (("--hosts", "*", "--kind", "update", "--wait-limit", "soon"), "'soon' is not a duration"),
+    (("--hosts", "*", "--kind", "update", "--pause", "soon"), "Invalid value for '--pause': 'soon' is not a duration"),
+    (
+        ("--hosts", "*", "--kind", "update", "--wait-limit", "soon"),
+        "Invalid value for '--wait-limit': 'soon' is not a duration",
+    ),
 ]
 
 

@@ -254,13 +254,7 @@ def _show_recent(recent: Sequence[SagaStatus], out: Output) -> None:
     out.table(
         ("over", "type", "event", "outcome", *(["stood still"] if any(pauses) else [])),
         (
-            (
-                out.moment(saga.done_at),
-                saga.type,
-                saga.event_id,
-                saga.why,
-                *([pause] if any(pauses) else []),
-            )
+            (out.moment(saga.done_at), saga.type, saga.event_id, saga.why, *([pause] if any(pauses) else []))
             for saga, pause in zip(reversed(recent), reversed(pauses), strict=True)
         ),
     )

@@ -29,6 +29,23 @@ class UsageError(errors.RefusedError):
     code = "usage"
 
 
+class Read(click.ParamType[object, object]):
+    """What a function reads from the text of an option; its ValueError or refusal is the usage error."""
+
+    name = "text"
+
+    def __init__(self, reader: Callable[[str], object]) -> None:
+        self._reader = reader
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> object:
+        try:
+            return self._reader(value) if isinstance(value, str) else value
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        except errors.RefusedError as error:
+            self.fail(error.message, param, ctx)
+
+
 class Group(click.Group):
     """A group whose help shows summaries in full."""
 
@@ -50,7 +67,8 @@ class Group(click.Group):
 
 
 def option(flags: str, metavar: str | None, text: str, **named: Any) -> click.Option:
-    return click.Option(flags.split(), metavar=metavar, help=text, **named)
+    """Its default is shown, if it has one."""
+    return click.Option(flags.split(), metavar=metavar, help=text, show_default=bool(named.get("default")), **named)
 
 
 def switch(flags: str, text: str, **named: Any) -> click.Option:

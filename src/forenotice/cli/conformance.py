@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from forenotice.cli import commands, server
-from forenotice.cli.commands import UsageError, argument, command, option, plain, switch
+from forenotice.cli.commands import Read, UsageError, argument, command, option, plain, switch
 from forenotice.cli.output import Output
 from forenotice.client import discovery
 from forenotice.client.discovery import Candidate
@@ -34,29 +34,52 @@ PLAIN_MARKS = str.maketrans("✓✗·", "+x-")
 SHORTEST, LONGEST = timedelta(seconds=1), timedelta(minutes=5)
 """To notice an event in; all situations of a handler last longer with it."""
 _PATH = re.compile(r"/metadata/[^#]*\Z", re.IGNORECASE)
+
+
+def _endpoint(url: str) -> Candidate:
+    # Whoever pastes what a client requests means the same endpoint.
+    return discovery.parse(_PATH.sub("", url), "URL")
+
+
+def _command(text: str) -> list[str]:
+    argv = shlex.split(text)
+    if not argv:
+        raise ValueError("give a command")
+    return argv
+
+
+def _within(text: str) -> timedelta:
+    span = Span.read(text)
+    if not SHORTEST <= span <= LONGEST:
+        raise ValueError(f"give from 1s to 5m, not {text}")
+    return span
+
+
 OF_ENDPOINT = (
-    argument("url", "The endpoint to check.", required=False),
+    argument("url", "The endpoint to check.", required=False, type=Read(_endpoint)),
     option(
-        "--provoke", "COMMAND", "Causes one event each time it is run; it is run two or three times, without a shell."
+        "--provoke",
+        "COMMAND",
+        "Causes one event each time it is run; it is run two or three times, without a shell.",
+        type=Read(_command),
     ),
-    option("--speed", "N", "By which the endpoint divides its durations.", default="1", show_default=True),
+    option("--speed", "N", "By which the endpoint divides its durations.", type=Read(values.speed), default="1"),
     switch("--strict", "Also fail clauses marked (ours), which only forenotice promises."),
-    option("--api-version", "VERSION", "Check only this api-version; may be repeated.", multiple=True),
+    option(
+        "--api-version",
+        "VERSION",
+        "Check only this api-version; may be repeated.",
+        multiple=True,
+        type=click.Choice([each.name for each in versions.ALL]),
+    ),
 )
 OF_CLIENT = (
     option("--only", "SITUATION", "With --client: only this; may be repeated.", multiple=True),
-    option("--within", "DURATION", "With --client: how soon it must see an event.", default="2s", show_default=True),
+    option("--within", "DURATION", "With --client: how soon it must see an event.", type=Read(_within), default="2s"),
     switch("--must-approve", "With --client: also fail what it does not approve though it could."),
-    option("--name", "VM", "With --client: the VM that the handler is on.", default="web-0", show_default=True),
+    option("--name", "VM", "With --client: the VM that the handler is on.", default="web-0"),
     switch("--namespace", "With --client: in a network of its own, with 169.254.169.254; needs root."),
-    option(
-        "--jobs",
-        "N",
-        "With --client: how many situations at once.",
-        type=click.IntRange(1, 100),
-        default=6,
-        show_default=True,
-    ),
+    option("--jobs", "N", "With --client: how many situations at once.", type=click.IntRange(1, 100), default=6),
 )
 
 
@@ -66,30 +89,35 @@ OF_CLIENT = (
     *OF_ENDPOINT,
     option("--junit", "FILE", "Also write the results as JUnit XML.", type=click.Path(path_type=Path)),
     commands.YES,
-    option("--client", "COMMAND", "Check this handler instead; it is run for each situation, without a shell."),
+    option(
+        "--client",
+        "COMMAND",
+        "Check this handler instead; it is run for each situation, without a shell.",
+        type=Read(_command),
+    ),
     *OF_CLIENT,
     make=lambda _, json: Output(json=json),
     rows=(),
 )
-def conformance(out: Output, client: str | None, url: str | None, junit: Path | None, yes: bool, **given: Any) -> int:
+def conformance(
+    out: Output, client: list[str] | None, url: Candidate | None, junit: Path | None, yes: bool, **given: Any
+) -> int:
     if client is not None:
         if others := _given(OF_ENDPOINT):
             raise UsageError(f"--client has endpoints of its own: leave out {', '.join(others)}")
         of_client = {str(each.name): given[str(each.name)] for each in OF_CLIENT}
-        argv, within = _command(client, "--client", "runs the handler"), _within(of_client.pop("within"))
         _check(junit)
         with _ended_by_signals():
-            return _judge_client(argv, within, out, junit, **of_client)
+            return _judge_client(client, out, junit, **of_client)
     if others := _given(OF_CLIENT):
         raise UsageError(f"{', '.join(others)} only applies to handlers: give --client, or leave it out")
     if url is None:
         raise UsageError("name the endpoint to check, such as http://169.254.169.254")
-    endpoint, provoke = _endpoint(url), given["provoke"]
-    argv = _command(provoke, "--provoke", "causes an event") if provoke is not None else []
-    speed, judged = _speed(given["speed"]), _versions(given["api_version"])
+    names = given["api_version"]
+    judged = [version for version in versions.ALL if not names or version.name in names]
     _check(junit)
     with _ended_by_signals():
-        report = _judge(endpoint, argv, speed, judged, given["strict"], yes)
+        report = _judge(url, given["provoke"], given["speed"], judged, given["strict"], yes)
     return _show(report, report.lines(), report.summary(), out, junit)
 
 
@@ -125,7 +153,7 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 def _judge(
-    endpoint: Candidate, argv: list[str], speed: float, judged: list[Version], strict: bool, yes: bool
+    endpoint: Candidate, argv: list[str] | None, speed: float, judged: list[Version], strict: bool, yes: bool
 ) -> "Report":
     from forenotice.conformance import command as provocation
     from forenotice.conformance.endpoint import http, lifecycle, run
@@ -138,11 +166,7 @@ def _judge(
         )
     per_second = None if commands.is_loopback(endpoint.host) else http.POLITE
     found = run.Options(
-        versions=judged,
-        provoke=provoke,
-        speed=speed,
-        strict=strict,
-        pace=http.Pace(per_second=per_second),
+        versions=judged, provoke=provoke, speed=speed, strict=strict, pace=http.Pace(per_second=per_second)
     )
     try:
         return run.judge(endpoint, found, _progress)
@@ -152,10 +176,10 @@ def _judge(
 
 def _judge_client(
     argv: list[str],
-    within: timedelta,
     out: Output,
     junit: Path | None,
     *,
+    within: timedelta,
     name: str,
     only: Sequence[str],
     must_approve: bool,
@@ -228,46 +252,3 @@ def _progress(said: str) -> None:
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[K{plain(said)}")
         sys.stderr.flush()
-
-
-def _endpoint(url: str) -> Candidate:
-    try:
-        # Whoever pastes what a client asks for means the same endpoint.
-        return discovery.parse(_PATH.sub("", url), "URL")
-    except errors.RefusedError as error:
-        raise UsageError(error.message) from None
-
-
-def _command(text: str, flag: str, does: str) -> list[str]:
-    try:
-        argv = shlex.split(text)
-    except ValueError as error:
-        raise UsageError(f"{flag}: {text!r} cannot be split into words: {error}") from None
-    if not argv:
-        raise UsageError(f"{flag}: give the command that {does}")
-    return argv
-
-
-def _within(text: str) -> timedelta:
-    try:
-        span = Span.read(text)
-    except ValueError as error:
-        raise UsageError(f"--within: {error}") from None
-    if not SHORTEST <= span <= LONGEST:
-        raise UsageError(f"--within: give from 1s to 5m, not {text}")
-    return span
-
-
-def _speed(text: str) -> float:
-    try:
-        return values.speed(text)
-    except ValueError as error:
-        raise UsageError(f"--speed: {error}") from None
-
-
-def _versions(names: Sequence[str]) -> list[Version]:
-    for name in names:
-        if versions.lookup(name) is None:
-            known = ", ".join(version.name for version in versions.ALL)
-            raise UsageError(f"--api-version: {name!r} is none of {known}")
-    return [version for version in versions.ALL if not names or version.name in names]

@@ -16,7 +16,7 @@ import click
 from forenotice import settings, views
 from forenotice.cli import commands, times, wait
 from forenotice.cli.api import Rest
-from forenotice.cli.commands import UsageError, argument, command, option, switch
+from forenotice.cli.commands import Read, UsageError, argument, command, option, switch
 from forenotice.cli.output import Output
 from forenotice.core import errors
 from forenotice.emulator import command as emulator_command
@@ -149,19 +149,19 @@ def explain(ctx: Emulator, event: str) -> None:
     switch("--approved", "Until somebody has approved it."),
     switch("--started", "Until it has started."),
     switch("--gone", "Until it is over; the default."),
-    option("--timeout", "TIME", "Wait at most this long, in real time, such as 30s."),
+    option("--timeout", "TIME", "Wait at most this long, in real time, such as 30s.", type=Read(Span.read)),
 )
-def wait_(ctx: Emulator, event: str, approved: bool, started: bool, gone: bool, timeout: str | None) -> None:
+def wait_(ctx: Emulator, event: str, approved: bool, started: bool, gone: bool, timeout: Span | None) -> None:
     """Wait until an event is approved, started or over; fail when that takes too long or cannot happen."""
     if approved + started + gone > 1:
         raise UsageError("wait for one thing: give one of --approved, --started and --gone")
     what = "approved" if approved else "started" if started else "over"
-    deadline = monotonic() + (math.inf if timeout is None else _seconds(timeout))
+    deadline = monotonic() + (math.inf if timeout is None else timeout.total_seconds())
     pause = threading.Event()
     while (never := _never(view := ctx.api.get(views.emulator.Event, "emulator", "events", event), what)) is None:
         if monotonic() >= deadline:
             why = ctx.api.get(views.maintenance.EventExplanation, "emulator", "events", event, "explanation").sentence
-            never = f"not {what} after {timeout}. {why}"
+            never = f"not {what} after {timeout.total_seconds() if timeout else 0:g} s. {why}"
             break
         pause.wait(LOOK)
     if not never or ctx.out.json:
@@ -230,10 +230,7 @@ def faults(ctx: Emulator) -> None:
     )
 
 
-@drive(
-    "requests",
-    option("--last", "N", "How many.", type=click.IntRange(1), default=20, show_default=True),
-)
+@drive("requests", option("--last", "N", "How many.", type=click.IntRange(1), default=20))
 def requests(ctx: Emulator, last: int) -> None:
     """List the latest requests of guests, and how each was answered."""
     total = ctx.api.get(views.emulator.State, "emulator", "state").requests
@@ -292,14 +289,7 @@ def _show_events(
     ctx.out.table(
         ("event", "type", "status", "resources", "not before", "approved by"),
         (
-            (
-                event.id,
-                event.type,
-                event.status,
-                event.resources,
-                times.told(event.not_before, now),
-                event.approved_by,
-            )
+            (event.id, event.type, event.status, event.resources, times.told(event.not_before, now), event.approved_by)
             for event in found
         ),
         none=none,
@@ -327,13 +317,6 @@ def _never(event: "views.emulator.Event", what: str) -> str | None:
     if what == "started":
         return "Canceled: it never started" if status == "Canceled" else ""
     return "" if event.ended_at else None
-
-
-def _seconds(written: str) -> float:
-    try:
-        return Span.read(written).total_seconds()
-    except ValueError as error:
-        raise UsageError(f"--timeout: {error}") from None
 
 
 def _extent(active: "views.emulator.ActiveFault") -> str:

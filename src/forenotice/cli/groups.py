@@ -7,7 +7,7 @@ import click
 
 from forenotice import views
 from forenotice.cli import commands
-from forenotice.cli.commands import Operator, UsageError, operator, option, switch
+from forenotice.cli.commands import Operator, Read, operator, option, switch
 from forenotice.cli.output import warn
 from forenotice.core import errors
 from forenotice.core.fleet import Listening, ScopeKind
@@ -15,6 +15,17 @@ from forenotice.core.fleet import Listening, ScopeKind
 app = commands.Group()
 
 KINDS = [kind.value for kind in ScopeKind if kind is not ScopeKind.STANDALONE]
+
+
+def _number(text: str) -> list[int | None]:
+    if text.lower() == "off":
+        return [None]
+    if text.isascii() and text.isdigit() and len(text) < 10:
+        return [int(text)]
+    raise ValueError(f"{text!r} is not a number: give one such as 5, or off")
+
+
+NUMBER = Read(_number)
 _POLICY = {
     "listening": option(
         "--listening",
@@ -25,15 +36,23 @@ _POLICY = {
     "restart": switch("--auto-approve-restart/--no-auto-approve-restart", "Approve users' own restarts at once."),
     "redeploy": switch("--auto-approve-redeploy/--no-auto-approve-redeploy", "Approve users' own redeploys at once."),
     "terminate": option(
-        "--terminate-notice", "MINUTES", "Announce deletions this long ahead, 5 to 15, or off. Groups only."
+        "--terminate-notice terminate_notice_minutes",
+        "MINUTES",
+        "Announce deletions this long ahead, 5 to 15, or off. Groups only.",
+        type=NUMBER,
     ),
-    "operations": option("--max-user-operations", "N", "How many users' operations may be live there at once, or off."),
+    "operations": option(
+        "--max-user-operations", "N", "How many users' operations may be live there at once, or off.", type=NUMBER
+    ),
     "unavailable": option(
         "--max-unavailable",
         "N|P%",
         "How many VMs planned maintenance may have down at once, such as 2 or 25%, or off. Groups only.",
+        type=Read(lambda text: [text] if text.endswith("%") else _number(text)),
     ),
-    "available": option("--min-available", "N", "How many VMs planned maintenance must leave up, or off. Groups only."),
+    "available": option(
+        "--min-available", "N", "How many VMs planned maintenance must leave up, or off. Groups only.", type=NUMBER
+    ),
     "window": option(
         "--window windows",
         "WINDOW",
@@ -44,13 +63,6 @@ _POLICY = {
 }
 POLICY_OF_GROUP = tuple(_POLICY.values())
 POLICY_OF_VM = tuple(each for name, each in _POLICY.items() if name not in ("terminate", "unavailable", "available"))
-NUMBERS = {
-    "terminate_notice": "terminate_notice_minutes",
-    "max_user_operations": "max_user_operations",
-    "max_unavailable": "max_unavailable",
-    "min_available": "min_available",
-}
-"""Options that take a number or `off`, and the fields of the API that they are."""
 
 
 @operator(
@@ -63,7 +75,6 @@ NUMBERS = {
         f"One of {', '.join(KINDS)}.",
         type=click.Choice(KINDS),
         default=ScopeKind.AVAILABILITY_SET.value,
-        show_default=True,
     ),
     *POLICY_OF_GROUP,
     changes=True,
@@ -148,22 +159,11 @@ def _changes(given: Mapping[str, Any]) -> "views.fleet.PolicyChange":
     options = dict(given)
     windows, no_windows = options.pop("windows"), options.pop("no_windows")
     commands.exclude(windows and no_windows)
-    asked: dict[str, Any] = {}
-    for name, value in commands.given(**options).items():
-        asked[NUMBERS.get(name, name)] = _number(name, value) if name in NUMBERS else value
+    # A list holds the value of an option that may also be off, which is null.
+    asked = {name: value[0] if isinstance(value, list) else value for name, value in commands.given(**options).items()}
     if windows or no_windows:
         asked["windows"] = list(windows)
     return views.fleet.PolicyChange(**asked)
-
-
-def _number(name: str, text: str) -> int | str | None:
-    if text.lower() == "off":
-        return None
-    if text.isascii() and text.isdigit() and len(text) < 10:
-        return int(text)
-    if name == "max_unavailable" and text.endswith("%"):
-        return text
-    raise UsageError(f"--{name.replace('_', '-')}: {text!r} is not a number: give one such as 5, or off")
 
 
 def policy_facts(policy: "views.fleet.Policy") -> dict[str, object]:

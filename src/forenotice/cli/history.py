@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -12,13 +13,15 @@ import msgspec
 
 from forenotice import views
 from forenotice.cli import commands, times
-from forenotice.cli.commands import Operator, UsageError, operator, option, switch
+from forenotice.cli.commands import Operator, Read, UsageError, operator, option, switch
 from forenotice.cli.output import progress
+from forenotice.clock import SystemClock
 from forenotice.core import errors
 
 SHOWN = 50
 FORMATS = ("jsonl", "csv")
 REMOVED = ("entries", "operations", "events", "rollouts")
+MOMENT = Read(lambda text: times.past(text, SystemClock().now()))
 COLUMNS = ("at", "action", "about", "what happened", "by", "from", "why")
 
 
@@ -34,24 +37,13 @@ COLUMNS = ("at", "action", "about", "what happened", "by", "from", "why")
     option("--operation", "ID", "Only about an operation."),
     option("--rollout", "ID", "Only about a rollout."),
     option("--by", "WHO", "Only what somebody did."),
-    option("--since", "TIME", "From this moment on, or from so long ago: 2h."),
-    option("--until", "TIME", "Before this moment, or before so long ago."),
+    option("--since", "TIME", "From this moment on, or from so long ago: 2h.", type=MOMENT),
+    option("--until", "TIME", "Before this moment, or before so long ago.", type=MOMENT),
     option("--format form", "jsonl|csv", "Export all matching entries in this format, oldest first."),
-    option("--output -o", "FILE", "Where --format writes; - is standard output.", default="-", show_default=True),
+    option("--output -o", "FILE", "Where --format writes; - is standard output.", default="-"),
 )
-def history(
-    ctx: Operator,
-    limit: int | None,
-    form: str | None,
-    output: str,
-    group: str | None,
-    since: str | None,
-    until: str | None,
-    **filters: Any,
-) -> None:
+def history(ctx: Operator, limit: int | None, form: str | None, output: str, group: str | None, **filters: Any) -> None:
     filters["scope"] = None if group is None else f"group:{group}"
-    filters["since"] = None if since is None else times.past(since, ctx.out.now)
-    filters["until"] = None if until is None else times.past(until, ctx.out.now)
     if subcommand := click.get_current_context().invoked_subcommand:
         if any(value is not None for value in (*filters.values(), limit, form)) or output != "-":
             raise UsageError(f"options of {subcommand} come after its name")
@@ -109,27 +101,32 @@ def _opened(output: str) -> Iterator[BinaryIO]:
 @operator(
     app,
     "prune",
-    option("--before", "TIME", "Delete what is older than this moment, or than so long ago: 90d.", required=True),
+    option(
+        "--before",
+        "TIME",
+        "Delete what is older than this moment, or than so long ago: 90d.",
+        required=True,
+        type=MOMENT,
+    ),
     switch("--dry-run", "Only show how much would be deleted."),
     commands.YES,
     changes=True,
 )
-def prune(ctx: Operator, before: str, dry_run: bool, yes: bool) -> None:
+def prune(ctx: Operator, before: datetime, dry_run: bool, yes: bool) -> None:
     """Delete older entries, except of what is live or not yet delivered to a subscription."""
-    moment = times.past(before, ctx.out.now)
-    shown = times.utc(moment)
+    shown = times.utc(before)
     preview = ctx.api.post(
-        views.history.Pruned, "history", "prune", body=views.history.Prune(before=moment, dry_run=True)
+        views.history.Pruned, "history", "prune", body=views.history.Prune(before=before, dry_run=True)
     )
     if dry_run:
         _show_pruned(ctx, preview, f"Would be deleted from before {shown}")
         return
     commands.confirm(f"Delete {_counted(preview)} from before {shown}?", yes=yes)
     with progress("Pruning", total=preview.entries) as bar:
-        pruned = last = ctx.api.post(views.history.Pruned, "history", "prune", body=views.history.Prune(before=moment))
+        pruned = last = ctx.api.post(views.history.Pruned, "history", "prune", body=views.history.Prune(before=before))
         while not last.complete:
             bar.done(pruned.entries)
-            again = ctx.api.post(views.history.Pruned, "history", "prune", body=views.history.Prune(before=moment))
+            again = ctx.api.post(views.history.Pruned, "history", "prune", body=views.history.Prune(before=before))
             if again == last:
                 # The stored response to a key of the caller's own.
                 break

@@ -7,7 +7,7 @@ import click
 
 from forenotice import views
 from forenotice.cli import commands, times, wait
-from forenotice.cli.commands import Operator, operator, option
+from forenotice.cli.commands import Operator, Read, operator, option
 from forenotice.cli.output import Output
 from forenotice.core.fleet import NAME
 from forenotice.core.operations import Kind, Status
@@ -100,7 +100,7 @@ def verb(
         else commands.several("vm", complete=commands.names("vms"))
     )
     default = f"Time until NotBefore, such as 20, 2h or 7d; {notice} if left out."
-    chosen = [option("--notice", "MINUTES", default)] if notice else []
+    chosen = [option("--notice notice_minutes", "MINUTES", default, type=Read(times.minutes))] if notice else []
     confirmed = [commands.YES] if question else []
 
     @operator(group, name, names, *chosen, *confirmed, *wait.OPTIONS, changes=True, summary=summary)
@@ -108,7 +108,7 @@ def verb(
         ctx: Operator,
         vm: Sequence[str] = (),
         host: Sequence[str] = (),
-        notice: str | None = None,
+        notice_minutes: float | None = None,
         yes: bool = False,
         **waiting: Any,
     ) -> None:
@@ -116,8 +116,7 @@ def verb(
         if question:
             named = _selected(ctx, named) if of_host else named
             commands.confirm(question.format(", ".join(named), "its" if len(named) == 1 else "their"), yes=yes)
-        minutes = None if notice is None else times.minutes(notice)
-        body = views.maintenance.NewOperation(kind=kind, names=named, notice_minutes=minutes, reason=ctx.reason)
+        body = views.maintenance.NewOperation(kind=kind, names=named, notice_minutes=notice_minutes, reason=ctx.reason)
         limit = wait.limit(**waiting)
         scheduled = ctx.api.post(views.maintenance.Operations, "operations", body=body)
         if limit is None:

@@ -15,11 +15,11 @@ import click
 
 from forenotice import settings
 from forenotice.cli import commands, server, times
-from forenotice.cli.commands import UsageError, argument, command, option, plain, switch
+from forenotice.cli.commands import Read, argument, command, option, plain, switch
 from forenotice.cli.output import Output, counted
 from forenotice.client import discovery
+from forenotice.client.discovery import Candidate
 from forenotice.client.negotiation import NEWEST
-from forenotice.core import errors
 from forenotice.emulator import foreground, recordings
 from forenotice.emulator.foreground import LogLine
 from forenotice.emulator.recordings import Observation, Recorder, Writer
@@ -38,44 +38,67 @@ HELP = {
 }
 ROWS = [replace(row, help=HELP[row.attribute]) for row in table.EMULATE if row.attribute in HELP]
 
+
+def _endpoint(text: str) -> Candidate:
+    return discovery.parse(text, "URL")
+
+
+def _version(text: str) -> str:
+    if not VERSION.fullmatch(text):
+        raise ValueError(f"{text!r} is not an api-version: give one such as {NEWEST}")
+    return text
+
+
+def _span(text: str) -> timedelta:
+    span = Span.read(text)
+    if span < OFTEN:
+        raise ValueError(f"{text!r} is too short: give at least 10ms")
+    return span
+
+
 FILE = argument("file", "The recording.", type=click.Path(path_type=Path))
 
 
 @command(
     None,
     "record",
-    argument("url", "The endpoint, such as http://169.254.169.254."),
+    argument("url", "The endpoint, such as http://169.254.169.254.", type=Read(_endpoint)),
     FILE,
-    option("--api-version", "VERSION", "The version to request.", default=NEWEST, show_default=True),
-    option("--for for_", "TIME", "Stop after this long; when interrupted if left out."),
-    option("--every", "TIME", "How often to poll.", default="1s", show_default=True),
+    option("--api-version", "VERSION", "The version to request.", type=Read(_version), default=NEWEST),
+    option("--for for_", "TIME", "Stop after this long; when interrupted if left out.", type=Read(_span)),
+    option("--every", "TIME", "How often to poll.", type=Read(_span), default="1s"),
     switch("--append", "Continue an existing recording."),
     commands.YES,
     make=lambda _, json: Output(json=json),
     rows=(),
 )
 def record(
-    out: Output, url: str, file: Path, api_version: str, for_: str | None, every: str, append: bool, yes: bool
+    out: Output,
+    url: Candidate,
+    file: Path,
+    api_version: str,
+    for_: timedelta | None,
+    every: timedelta,
+    append: bool,
+    yes: bool,
 ) -> None:
-    try:
-        candidate = discovery.parse(url, "URL")
-    except errors.RefusedError as error:
-        raise UsageError(error.message) from None
-    if not VERSION.fullmatch(api_version):
-        raise UsageError(f"--api-version: {api_version!r} is not one: give one such as {NEWEST}")
-    lasts = None if for_ is None else _span("--for", for_).total_seconds()
-    often = _span("--every", every)
-    commands.confirm_first_request(candidate.host, yes=yes)
+    commands.confirm_first_request(url.host, yes=yes)
     watched = not out.json and sys.stdout.isatty()
 
     def report(observation: Observation) -> None:
         if watched:
             out.line(_told(observation.at), recordings.describe(observation))
 
-    recorder = Recorder(candidate, api_version, every=often.total_seconds(), lasts=lasts, report=report)
+    recorder = Recorder(
+        url,
+        api_version,
+        every=every.total_seconds(),
+        lasts=None if for_ is None else for_.total_seconds(),
+        report=report,
+    )
     with Writer(file, recorder.start, append=append) as writer, foreground.interrupting(recorder.stop):
         if watched:
-            out.line(f"Recording {candidate.url} to {file}; Ctrl-C ends it.")
+            out.line(f"Recording {url.url} to {file}; Ctrl-C ends it.")
         recorder.run(writer)
     _sum_up(recorder, file, out)
 
@@ -154,16 +177,6 @@ Ctrl-C ends it. What happens (times are UTC):
 
 def _told(seconds: float) -> str:
     return f"{timedelta(seconds=round(seconds))}"
-
-
-def _span(flag: str, text: str) -> timedelta:
-    try:
-        span = Span.read(text)
-    except ValueError as error:
-        raise UsageError(f"{flag}: {error}") from None
-    if span < OFTEN:
-        raise UsageError(f"{flag}: {text!r} is too short: give at least 10ms")
-    return span
 
 
 def _settings(flags: Mapping[str, object]) -> EmulatorSettings:

@@ -9,7 +9,7 @@ import msgspec
 
 from forenotice import views
 from forenotice.cli import commands, times, wait
-from forenotice.cli.commands import Operator, operator, option, switch
+from forenotice.cli.commands import Operator, Read, operator, option, switch
 from forenotice.cli.output import Output, counted, cut
 from forenotice.core.rollouts import KINDS
 
@@ -29,24 +29,22 @@ SPEC = (
         shell_complete=commands.host_selector,
     ),
     option("--kind", "|".join(KINDS), "What is done to each host.", type=click.Choice(list(KINDS)), required=True),
-    option("--batch", "N", "Hosts under way at once, at most.", type=click.IntRange(1), default=1, show_default=True),
-    option("--pause", "MINUTES", "Between two waves, such as 10, 30s or 2h."),
+    option("--batch", "N", "Hosts under way at once, at most.", type=click.IntRange(1), default=1),
+    option("--pause pause_minutes", "MINUTES", "Between two waves, such as 10, 30s or 2h.", type=Read(times.minutes)),
     option("--gate", "NAME|URL", "What must be green before each wave: a gate of `serve`, or a URL."),
-    option(
-        "--max-failures",
-        "N",
-        "Pause when this many hosts have failed.",
-        type=click.IntRange(1),
-        default=1,
-        show_default=True,
-    ),
+    option("--max-failures", "N", "Pause when this many hosts have failed.", type=click.IntRange(1), default=1),
     option(
         "--window windows",
         "WINDOW",
         "When it may start things, such as 'mon-fri 22:00-04:00 Europe/Berlin'; may be repeated.",
         multiple=True,
     ),
-    option("--notice", "MINUTES", "Time until each NotBefore, such as 20 or 2h; the minimum if left out."),
+    option(
+        "--notice notice_minutes",
+        "MINUTES",
+        "Time until each NotBefore, such as 20 or 2h; the minimum if left out.",
+        type=Read(times.minutes),
+    ),
 )
 
 
@@ -57,7 +55,7 @@ def plan(ctx: Operator, **spec: Any) -> None:
 
 
 @operator(app, "start", *SPEC, *wait.OPTIONS, changes=True)
-def start(ctx: Operator, *, wait_limit: str | None, **spec: Any) -> None:
+def start(ctx: Operator, *, wait_limit: float | None, **spec: Any) -> None:
     """Update, migrate or reboot many hosts, one update domain of each group at a time."""
     limit = wait.limit(spec.pop("wait"), wait_limit)
     rollout = ctx.api.post(views.rollouts.Rollout, "rollouts", body=_body(**spec))
@@ -71,19 +69,12 @@ def start(ctx: Operator, *, wait_limit: str | None, **spec: Any) -> None:
         ctx.out.data(rollout)
 
 
-def _body(*, windows: Sequence[str], pause: str | None, notice: str | None, **spec: Any) -> "views.rollouts.NewRollout":
-    return views.rollouts.NewRollout(
-        **commands.given(
-            **spec,
-            pause_minutes=None if pause is None else times.minutes(pause),
-            notice_minutes=None if notice is None else times.minutes(notice),
-        ),
-        windows=list(windows),
-    )
+def _body(*, windows: Sequence[str], **spec: Any) -> "views.rollouts.NewRollout":
+    return views.rollouts.NewRollout(**commands.given(**spec), windows=list(windows))
 
 
 @operator(app, "wait", commands.ROLLOUT, wait.LIMIT)
-def wait_(ctx: Operator, rollout: str, wait_limit: str | None) -> None:
+def wait_(ctx: Operator, rollout: str, wait_limit: float | None) -> None:
     """Wait until a rollout has ended or is paused, and tell why it waits."""
     limit = wait.limit(True, wait_limit)
     _follow(ctx, ctx.api.get(views.rollouts.Rollout, "rollouts", rollout), limit or 0)
@@ -119,10 +110,7 @@ def show_(ctx: Operator, rollout: str) -> None:
     "hosts",
     commands.ROLLOUT,
     option(
-        "--status",
-        None,
-        "Only this status.",
-        type=click.Choice(["waiting", "under-way", "done", "failed", "skipped"]),
+        "--status", None, "Only this status.", type=click.Choice(["waiting", "under-way", "done", "failed", "skipped"])
     ),
 )
 def hosts(ctx: Operator, rollout: str, status: str | None) -> None:

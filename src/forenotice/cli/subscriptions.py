@@ -24,10 +24,7 @@ FILTERS = (
     ),
     option("--groups", "SELECTOR", "Whose events, such as 'web-*,vm:db'. Everybody's if left out."),
     option(
-        "--status statuses",
-        "STATUS",
-        "Only of events in this status; may be repeated. All if left out.",
-        multiple=True,
+        "--status statuses", "STATUS", "Only of events in this status; may be repeated. All if left out.", multiple=True
     ),
     option(
         "--secret-file",
@@ -129,7 +126,7 @@ def replay(ctx: Operator, name: str, after: int) -> None:
             name,
             "replay",
             body=views.subscriptions.Replay(after=after),
-        ),
+        )
     )
 
 

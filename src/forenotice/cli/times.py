@@ -3,8 +3,6 @@
 import re
 from datetime import UTC, datetime, timedelta
 
-from forenotice.cli.commands import UsageError
-
 UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 LONGEST_DAYS = 366
 WRITTEN = {"": 60, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
@@ -47,10 +45,10 @@ def minutes(text: str) -> float:
     """A duration as one types it: `20`, `20m`, `2h`, `7d`; minutes where no unit is given."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d|)", text, re.ASCII)
     if not found:
-        raise UsageError(f"{text!r} is not a duration: give minutes such as 20, or 90s, 2h, 7d")
+        raise ValueError(f"{text!r} is not a duration: give minutes such as 20, or 90s, 2h, 7d")
     asked = float(found[1]) * WRITTEN[found[2]] / 60
     if asked > LONGEST_DAYS * 24 * 60:
-        raise UsageError(f"{text[:80]!r} is too long: give at most {LONGEST_DAYS}d")
+        raise ValueError(f"{text[:80]!r} is too long: give at most {LONGEST_DAYS}d")
     return asked
 
 
@@ -62,4 +60,4 @@ def past(text: str, now: datetime) -> datetime:
         found = datetime.fromisoformat(text)
         return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise UsageError(f"{text!r} is not a time: give one such as 2026-01-31T12:00:00Z") from None
+        raise ValueError(f"{text!r} is not a time: give one such as 2026-01-31T12:00:00Z") from None

@@ -107,16 +107,7 @@ def list_(ctx: Operator, **filters: Any) -> None:
     ctx.out.list(
         ctx.api.items(views.fleet.Vm, "vms", **filters),
         ("vm", "host", "group", "update domain", "fault domain", "spot", "listening", "addresses"),
-        lambda vm: (
-            vm.name,
-            vm.host,
-            vm.group,
-            vm.update_domain,
-            vm.fault_domain,
-            vm.spot,
-            vm.listening,
-            vm.addresses,
-        ),
+        lambda vm: (vm.name, vm.host, vm.group, vm.update_domain, vm.fault_domain, vm.spot, vm.listening, vm.addresses),
         none="There are no VMs; add one with `forenotice vm add`.",
     )
 

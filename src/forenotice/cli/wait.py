@@ -13,7 +13,7 @@ import click
 
 from forenotice import views
 from forenotice.cli import times
-from forenotice.cli.commands import option, switch
+from forenotice.cli.commands import Read, option, switch
 from forenotice.cli.output import Bar, progress
 from forenotice.clock import SystemClock
 from forenotice.core import errors
@@ -32,7 +32,12 @@ FLEETING = frozenset({"calls_waiting", "calls_under_way"})
 NUMBER = re.compile(r"\d+")
 INTERRUPTED = 130
 """What shells give for Ctrl-C."""
-LIMIT = option("--wait-limit", "TIME", "Wait at most this long, such as 30m; without it there is no limit.")
+LIMIT = option(
+    "--wait-limit",
+    "TIME",
+    "Wait at most this long, such as 30m; without it there is no limit.",
+    type=Read(times.minutes),
+)
 OPTIONS = (switch("--wait", "Wait until it has ended, and tell why it waits."), LIMIT)
 
 
@@ -87,10 +92,10 @@ class Awaited:
         return 1 if self.state.over else self.state.done / max(1, self.state.total)
 
 
-def limit(wait: bool, wait_limit: str | None) -> float | None:
-    """The seconds that the two options allow; None: do not wait. Read it before anything is changed."""
+def limit(wait: bool, wait_limit: float | None) -> float | None:
+    """The seconds that the two options allow; None: do not wait."""
     if wait_limit is not None:
-        return times.minutes(wait_limit) * 60
+        return wait_limit * 60
     return math.inf if wait else None
 
 

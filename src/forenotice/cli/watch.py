@@ -360,10 +360,7 @@ def _draw(updates: "queue.SimpleQueue[Update]", console: Console, url: str) -> N
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
             now = SystemClock().now()
-            live.update(
-                draw(snapshot, now, width=console.width, height=console.height, url=url),
-                refresh=True,
-            )
+            live.update(draw(snapshot, now, width=console.width, height=console.height, url=url), refresh=True)
             snapshot = _next(updates, TICK) or snapshot
 
 

@@ -1,38 +1,34 @@
 """How far a rollout is: bars, words, and the names of waves."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
 from forenotice.portal import progress_bar
+from forenotice.views.rollouts import Progress, WaveProgress
 
 
-def counts(**known: int) -> dict[str, int]:
-    return {**dict.fromkeys(("waiting", "under_way", "done", "failed", "skipped"), 0), **known}
+def wave(number: int, *domains: int, **known: int) -> WaveProgress:
+    return WaveProgress(wave=number, update_domains=list(domains), progress=Progress(**known or {"waiting": 1}))
 
 
-def wave(number: int, *domains: int, **known: int) -> dict[str, Any]:
-    return {"wave": number, "update_domains": list(domains), "progress": counts(**known or {"waiting": 1})}
-
-
-def titles(waves: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
+def titles(waves: Sequence[WaveProgress]) -> list[tuple[str, str]]:
     return [(line.title, line.detail) for line in progress_bar.lines(waves)]
 
 
 def test_a_bar_has_what_is_over_first() -> None:
-    found = progress_bar.meter(counts(waiting=1, under_way=1, done=4, failed=1, skipped=1))
+    found = progress_bar.meter(Progress(waiting=1, under_way=1, done=4, failed=1, skipped=1))
     assert found.parts == [(0, 50, "done"), (50, 12.5, "failed"), (62.5, 12.5, "under_way"), (87.5, 12.5, "skipped")]
     assert found.told == "4 of 8 done, 1 under way, 1 failed, 1 skipped"
 
 
 @pytest.mark.parametrize("known", [{}, {"waiting": 3}])
 def test_nothing_done_is_an_empty_bar(known: dict[str, int]) -> None:
-    assert progress_bar.meter(counts(**known)).parts == []
+    assert progress_bar.meter(Progress(**known)).parts == []
 
 
 def test_parts_never_go_beyond_the_edge() -> None:
-    found = progress_bar.meter(counts(done=1, failed=1, skipped=1)).parts
+    found = progress_bar.meter(Progress(done=1, failed=1, skipped=1)).parts
     assert [look for _, _, look in found] == ["done", "failed", "skipped"]
     assert sum(width for _, width, _ in found) == pytest.approx(100, abs=0.02)
 
@@ -50,7 +46,7 @@ def test_waves_that_are_update_domains_are_called_so() -> None:
         ([wave(1)], [("Wave 1", "")]),
     ],
 )
-def test_waves_that_are_not_say_which_they_have(waves: list[dict[str, Any]], told: list[tuple[str, str]]) -> None:
+def test_waves_that_are_not_say_which_they_have(waves: list[WaveProgress], told: list[tuple[str, str]]) -> None:
     assert titles(waves) == told
 
 

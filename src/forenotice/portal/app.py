@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from forenotice.control.app import Api, serves
 from forenotice.core import errors
 from forenotice.core.roles import Need
+from forenotice.portal import progress_bar
 from forenotice.portal.dispatch import Dispatcher
 from forenotice.portal.live import Live
 from forenotice.portal.page import GUESTS_AT, Declared, Portal
@@ -57,7 +58,9 @@ def beside(
     guests_at: str | None = None,
 ) -> ASGIApp:
     """The portal beside the API; `polled` says when a VM was last heard here."""
-    rendering = Renderer(Assets(), PLACES=PLACES, now=service.clock.now)
+    rendering = Renderer(
+        Assets(), PLACES=PLACES, now=service.clock.now, rollout_title=rollouts.title, meter=progress_bar.meter
+    )
     portal = Portal(
         service=service,
         rendering=rendering,

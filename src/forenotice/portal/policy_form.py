@@ -9,8 +9,7 @@ from forenotice.core.fleet import Listening
 from forenotice.core.timing import SILENCE
 from forenotice.portal import forms, renderer
 from forenotice.portal.page import PageRequest
-from forenotice.portal.preview import View
-from forenotice.views.fleet import PolicyChange
+from forenotice.views.fleet import Policy, PolicyChange
 
 AUTO_APPROVED = ("auto_approve_restart", "auto_approve_redeploy")
 OF_ALL = ("listening", *AUTO_APPROVED, "max_user_operations", "windows")
@@ -37,7 +36,7 @@ LISTENING: Mapping[str, str] = {
 """What each choice means; in full hours, as notices are, whatever the speed."""
 
 
-def form(policy: View | None, sent: Fields | None, error: errors.ForenoticeError | None) -> dict[str, Any]:
+def form(policy: Policy | None, sent: Fields | None, error: errors.ForenoticeError | None) -> dict[str, Any]:
     """What a page needs that shows the policy and its form, again where what was sent is refused."""
     return {
         "given": sent or (_fields(policy) if policy else {}),
@@ -52,15 +51,15 @@ def refusal(message: str) -> str:
     return _NAMES.sub(lambda found: f"“{LABELS[found[1]]}”", message).replace("leave it out", "leave it empty")
 
 
-def _fields(policy: View) -> Fields:
+def _fields(policy: Policy) -> Fields:
     """As the form shows it."""
-    minutes = policy["terminate_notice_minutes"]
+    minutes = policy.terminate_notice_minutes
     return {
-        "listening": policy["listening"],
-        **{name: "yes" if policy[name] else "" for name in AUTO_APPROVED},
+        "listening": policy.listening,
+        **{name: "yes" if getattr(policy, name) else "" for name in AUTO_APPROVED},
         "terminate_notice_minutes": "" if minutes is None else f"{minutes:g}",
-        **{name: _text(policy[name]) for name in ("max_user_operations", "max_unavailable", "min_available")},
-        "windows": "\n".join(policy["windows"]),
+        **{name: _text(getattr(policy, name)) for name in ("max_user_operations", "max_unavailable", "min_available")},
+        "windows": "\n".join(policy.windows),
         "reason": "",
     }
 

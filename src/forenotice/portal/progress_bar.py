@@ -4,9 +4,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+
+import msgspec
 
 from forenotice.core import fleet
+from forenotice.views.rollouts import PlannedWave, Progress, WaveProgress
 
 MOST_WAVES = 20
 """Told one by one; those that are over are one line then, and those that come later another."""
@@ -15,9 +17,7 @@ LOOKS = ("done", "failed", "under_way", "waiting", "skipped")
 LEAST_RUN = 3
 """So many numbers that follow each other are told by the first and the last."""
 
-Counts = Mapping[str, int]
-Wave = Mapping[str, Any]
-"""As the service shows it."""
+Wave = WaveProgress | PlannedWave
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +36,15 @@ class Line:
     meter: Meter
 
 
-def meter(counts: Counts) -> Meter:
-    counts = dict(counts)
+def counts(progress: Progress) -> dict[str, int]:
+    return msgspec.structs.asdict(progress)
+
+
+def meter(progress: Progress) -> Meter:
+    return _meter(counts(progress))
+
+
+def _meter(counts: Mapping[str, int]) -> Meter:
     hosts = sum(counts.values())
     parts: list[tuple[float, float, str]] = []
     before = 0
@@ -50,12 +57,12 @@ def meter(counts: Counts) -> Meter:
     return Meter(parts=parts, told=", ".join([f"{counts['done']} of {hosts} done", *others]))
 
 
-def lines(waves: Sequence[Wave]) -> list[Line]:
+def lines(waves: Sequence[WaveProgress]) -> list[Line]:
     """Where waves and update domains are the same they are called so; where groups differ a wave says which it has."""
     same = are_update_domains(waves)
     if len(waves) <= MOST_WAVES:
         return [_line([wave], same=same) for wave in waves]
-    over = next((number for number, wave in enumerate(waves) if not _is_over(wave["progress"])), len(waves))
+    over = next((number for number, wave in enumerate(waves) if not _is_over(wave.progress)), len(waves))
     shown, later = waves[over : over + MOST_WAVES], waves[over + MOST_WAVES :]
     found = [_line([wave], same=same) for wave in shown]
     return [
@@ -67,16 +74,16 @@ def lines(waves: Sequence[Wave]) -> list[Line]:
 
 def are_update_domains(waves: Sequence[Wave]) -> bool:
     """Whether each wave has one update domain, and each of those has one wave."""
-    domains = [tuple(wave["update_domains"]) for wave in waves]
+    domains = [tuple(wave.update_domains) for wave in waves]
     return all(len(each) == 1 for each in domains) and len(set(domains)) == len(domains)
 
 
 def title_of(wave: Wave, *, same: bool) -> tuple[str, str]:
     """What a wave is called, and what is said of it beside."""
-    numbered = f"Wave {wave['wave']}"
+    numbered = f"Wave {wave.wave}"
     if same:
-        return f"Update domain {wave['update_domains'][0]}", numbered.lower()
-    return numbered, domains_told(wave["update_domains"])
+        return f"Update domain {wave.update_domains[0]}", numbered.lower()
+    return numbered, domains_told(wave.update_domains)
 
 
 def domains_told(domains: Sequence[int]) -> str:
@@ -85,20 +92,18 @@ def domains_told(domains: Sequence[int]) -> str:
     return f"update domain{'' if len(domains) == 1 else 's'} {fleet.names(_runs(domains))}"
 
 
-def _line(waves: Sequence[Wave], *, same: bool) -> Line:
-    counts: Counter[str] = Counter()
+def _line(waves: Sequence[WaveProgress], *, same: bool) -> Line:
+    total: Counter[str] = Counter()
     for wave in waves:
-        counts.update(dict(wave["progress"]))
+        total.update(counts(wave.progress))
     title, detail = title_of(waves[0], same=same)
     if len(waves) > 1:
-        title, detail = f"Waves {waves[0]['wave']} to {waves[-1]['wave']}", ""
-    return Line(
-        id=f"wave-{waves[0]['wave']}", title=title, detail=detail, hosts=sum(counts.values()), meter=meter(counts)
-    )
+        title, detail = f"Waves {waves[0].wave} to {waves[-1].wave}", ""
+    return Line(id=f"wave-{waves[0].wave}", title=title, detail=detail, hosts=total.total(), meter=_meter(total))
 
 
-def _is_over(counts: Counts) -> bool:
-    return not (counts["waiting"] or counts["under_way"] or counts["failed"])
+def _is_over(progress: Progress) -> bool:
+    return not (progress.waiting or progress.under_way or progress.failed)
 
 
 def _runs(numbers: Sequence[int]) -> list[str]:

@@ -96,12 +96,14 @@ class Renderer:
             bytecode_cache=_COMPILED,
         )
         self._environment.filters |= {
+            "approved_by": wording.approved_by,
             "failed": wording.failed,
             "fields": msgspec.structs.asdict,
             "machine": machine,
             "mark": mark,
             "moment": moment,
             "relative": relative,
+            "sentence": wording.sentence,
             "several": wording.several,
             "span": span,
             "told": told,

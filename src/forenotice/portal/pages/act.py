@@ -1,6 +1,7 @@
 """/act: do something to VMs or hosts, after a look at what comes of it."""
 
 import math
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -13,7 +14,6 @@ from forenotice.core.timing import SILENCE
 from forenotice.portal import preview, renderer
 from forenotice.portal.actions import ACTIONS, Action
 from forenotice.portal.page import PageRequest, Pages
-from forenotice.portal.preview import View
 from forenotice.service import maintenance, queries
 from forenotice.service import preview as previews
 from forenotice.views import maintenance as views
@@ -48,19 +48,19 @@ def act(visit: PageRequest) -> Response:
         asked = _asked(visit, given)
         made = maintenance.schedule(
             visit.service, visit.call(), kind=asked.kind, names=asked.names, notice=_notice(asked)
-        )["operations"]
+        ).operations
     except (errors.RefusedError, errors.ConflictError, errors.NotFoundError) as error:
         return _shown(visit, given, refused=error.message, status=status_of(error))
     path = _page_of(made[0]) if len(made) == 1 else "/"
     return visit.go(path, said=_done(ACTIONS[asked.kind], asked.names, made))
 
 
-def _page_of(operation: View) -> str:
-    events = operation["events"]
-    return f"/events/{events[0]['id']}" if len(events) == 1 else f"/operations/{operation['id']}"
+def _page_of(operation: views.Operation) -> str:
+    events = operation.events
+    return f"/events/{events[0].id}" if len(events) == 1 else f"/operations/{operation.id}"
 
 
-def _already(visit: PageRequest, given: dict[str, str], error: errors.ForenoticeError) -> View | None:
+def _already(visit: PageRequest, given: dict[str, str], error: errors.ForenoticeError) -> views.Operation | None:
     """The same, where it is announced: somebody who confirmed it and went back here has done nothing wrong."""
     known = error.facts.get("operation")
     if known is None:
@@ -69,8 +69,8 @@ def _already(visit: PageRequest, given: dict[str, str], error: errors.Forenotice
         operation = queries.operation(visit.service, str(known), visit.seen)
     except errors.NotFoundError:
         return None
-    same = operation["kind"] == given["kind"] and given["name"] in (*operation["vms"], operation["host"])
-    return {"status": operation["status"], "path": _page_of(operation)} if same else None
+    same = operation.kind == given["kind"] and given["name"] in (*operation.vms, operation.host)
+    return operation if same else None
 
 
 def _asked(visit: PageRequest, given: dict[str, str]) -> views.NewOperation:
@@ -98,20 +98,20 @@ def _notice(asked: views.NewOperation) -> timedelta | None:
     return None if asked.notice_minutes is None else timedelta(minutes=asked.notice_minutes)
 
 
-def _told(asked: views.NewOperation, found: View) -> View:
-    operations = found["operations"]
-    names = [each["host"] if asked.kind.traits.of_host else each["vms"][0] for each in operations]
+def _told(asked: views.NewOperation, found: views.Preview) -> dict[str, Any]:
+    operations = found.operations
+    names = [each.host if asked.kind.traits.of_host else each.vms[0] for each in operations]
     shown = operations[: preview.MOST_OPERATIONS]
     return {
-        "at": found["at"],
+        "at": found.at,
         "names": names,
         "previews": [
-            preview.of(operation, name, found["at"], SILENCE) for name, operation in zip(names, shown, strict=False)
+            preview.of(operation, name, found.at, SILENCE) for name, operation in zip(names, shown, strict=False)
         ],
         "more": len(operations) - len(shown),
         "besides": preview.besides(found),
-        "announced": any(operation["events"] for operation in operations),
-        "can_be_cancelled": any(operation["status"] != "Started" for operation in operations),
+        "announced": any(operation.events for operation in operations),
+        "can_be_cancelled": any(operation.status != "Started" for operation in operations),
     }
 
 
@@ -119,9 +119,9 @@ def _shown(
     visit: PageRequest,
     given: dict[str, str],
     *,
-    preview: View | None = None,
+    preview: dict[str, Any] | None = None,
     refused: str = "",
-    already: View | None = None,
+    already: views.Operation | None = None,
     status: int = 200,
 ) -> Response:
     actions = [action for action in ACTIONS.values() if visit.may(roles.need_of(action.kind))]
@@ -140,7 +140,8 @@ def _shown(
         preview=preview,
         refused=refused,
         already=already,
-        empty=not queries.vms(visit.service, limit=1, seen=visit.seen)["items"],
+        already_at=_page_of(already) if already else "",
+        empty=not queries.vms(visit.service, limit=1, seen=visit.seen).items,
         timing=visit.service.timing,
     )
 
@@ -149,22 +150,22 @@ def _suggestions(visit: PageRequest, action: Action | None) -> list[tuple[str, s
     """Names that can be typed, each with what it is."""
     found: list[tuple[str, str]] = []
     if action is None or action.noun == "VM":
-        vms = queries.vms(visit.service, limit=SUGGESTED, seen=visit.seen)["items"]
-        found += [(vm["name"], f"VM of group {vm['group']}" if vm["group"] else "VM") for vm in vms]
+        vms = queries.vms(visit.service, limit=SUGGESTED, seen=visit.seen).items
+        found += [(vm.name, f"VM of group {vm.group}" if vm.group else "VM") for vm in vms]
     if visit.may(Need.MANAGE) and (action is None or action.noun == "host"):
         found = found[: SUGGESTED // 2] if action is None else found
-        hosts = queries.hosts(visit.service, limit=SUGGESTED - len(found))["items"]
-        found += [(host["name"], "host") for host in hosts]
+        hosts = queries.hosts(visit.service, limit=SUGGESTED - len(found)).items
+        found += [(host.name, "host") for host in hosts]
     return found
 
 
-def _done(action: Action, names: list[str], made: list[View]) -> str:
+def _done(action: Action, names: list[str], made: Sequence[views.Operation]) -> str:
     what = f"{action.verb} {wording.several(names)}"
     if len(made) > 1:
         return f"{what}: {len(made)} operations are made."
     (operation,) = made
-    if operation["status"] == "Started":
+    if operation.status == "Started":
         return f"{what}: it has started. Nobody is waited for."
-    if operation["announce_at"]:
-        return f"{what}: it is planned. Guests are told at {renderer.utc(operation['announce_at'])}."
+    if operation.announce_at:
+        return f"{what}: it is planned. Guests are told at {renderer.utc(operation.announce_at)}."
     return f"{what}: it is announced."

@@ -2,20 +2,19 @@
 
 import json
 import re
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from starlette.responses import Response
 
 from forenotice.core import errors
-from forenotice.core.operations import Kind
 from forenotice.core.roles import Need
-from forenotice.portal import milestones, renderer
+from forenotice.portal import milestones
 from forenotice.portal.milestones import Moments
 from forenotice.portal.page import GUESTS_AT, PageRequest, Pages, local
-from forenotice.portal.preview import View
 from forenotice.service import maintenance, overview, queries
 from forenotice.views import wording
+from forenotice.views.maintenance import Event, EventDetail, Operation
 from forenotice.wire import versions
 
 ID = re.compile(r"[A-Za-z0-9-]{1,64}")
@@ -46,7 +45,7 @@ def approve(visit: PageRequest) -> Response:
 @pages.get("/events/{id}/cancel", needs=Need.OPERATE)
 def ask_to_cancel(visit: PageRequest) -> Response:
     found = overview.of_event(visit.service, _id(visit), visit.access)
-    back = local(visit.query.get("from", ""), f"/events/{found['event']['id']}")
+    back = local(visit.query.get("from", ""), f"/events/{found.event.id}")
     return visit.page("event_cancel.html", **_shared(found), back=back)
 
 
@@ -68,35 +67,35 @@ def to_event(visit: PageRequest) -> Response:
 @pages.post("/operations/{id}/cancel", needs=Need.MANAGE)
 def cancel_operation(visit: PageRequest) -> Response:
     operation = maintenance.cancel_operation(visit.service, visit.call(), _id(visit))
-    return visit.go(f"/operations/{operation['id']}", said=f"Cancelled: {_what(operation)}.")
+    return visit.go(f"/operations/{operation.id}", said=f"Cancelled: {_what(operation)}.")
 
 
 @pages.get("/operations/{id}", needs=Need.SEE)
 def show_operation(visit: PageRequest) -> Response:
     """Most have one event, and that says it all."""
     operation = queries.operation(visit.service, _id(visit), visit.seen)
-    if len(operation["events"]) == 1:
-        return visit.go(f"/events/{operation['events'][0]['id']}")
-    why = queries.explain_operation(visit.service, operation["id"], visit.seen)
+    if len(operation.events) == 1:
+        return visit.go(f"/events/{operation.events[0].id}")
+    why = queries.explain_operation(visit.service, operation.id, visit.seen)
     what = _what(operation)
     return visit.page(
         "operation.html",
         operation=operation,
         why=why,
         heading=f"{what[:1].upper()}{what[1:]}",
-        approvals=[_approval(each) for each in operation["events"]],
+        approvals=operation.events,
         needs_approval=_needs_approval(operation),
-        may_cancel=bool(operation["events"])
-        and overview.of_event(visit.service, operation["events"][0]["id"], visit.access)["may_cancel"],
+        may_cancel=bool(operation.events)
+        and overview.of_event(visit.service, operation.events[0].id, visit.access).may_cancel,
     )
 
 
-def _what(operation: View) -> str:
-    return f"{wording.kind_of(operation['kind'])} of {wording.several(operation['vms'])}"
+def _what(operation: Operation) -> str:
+    return f"{wording.kind_of(operation.kind)} of {wording.several(operation.vms)}"
 
 
-def title(event: View) -> str:
-    return f"{event['type']} of {wording.several(event['resources'])}"
+def title(event: Event) -> str:
+    return f"{event.type} of {wording.several(event.resources)}"
 
 
 def _id(visit: PageRequest) -> str:
@@ -121,60 +120,50 @@ def _page(visit: PageRequest, status: int = 200, error: str = "") -> Response:
         why=why,
         life=milestones.draw(moments, visit.now),
         took=_took(moments),
-        approvals=[_approval(each) for each in found["operation"]["events"]],
-        curl=_curl(visit, found["event"]),
-        entries=[{**each, "sentence": wording.sentence(each)} for each in found["entries"]],
+        approvals=found.operation.events,
+        curl=_curl(visit, found.event),
+        entries=found.entries,
         **_shared(found),
     )
 
 
-def _shared(found: View) -> dict[str, Any]:
+def _shared(found: EventDetail) -> dict[str, Any]:
     return {
-        **{name: found[name] for name in ("event", "operation", "may_approve", "may_cancel")},
-        "told": found["told"] and json.dumps(found["told"], indent=2),
-        "heading": title(found["event"]),
-        "kind": wording.kind_of(found["operation"]["kind"]),
-        "needs_approval": _needs_approval(found["operation"]),
+        **{name: getattr(found, name) for name in ("event", "operation", "may_approve", "may_cancel")},
+        "told": found.told and json.dumps(found.told, indent=2),
+        "heading": title(found.event),
+        "kind": wording.kind_of(found.operation.kind),
+        "needs_approval": _needs_approval(found.operation),
     }
 
 
-def _curl(visit: PageRequest, event: View) -> str:
+def _curl(visit: PageRequest, event: Event) -> str:
     """How a guest approves; on a laptop, every VM has an address of its own to speak from."""
     url = f"{visit.portal.guests_at}/metadata/scheduledevents?api-version={versions.NEWEST.name}"
-    body = json.dumps({"StartRequests": [{"EventId": event["id"]}]}, separators=(",", ":"))
+    body = json.dumps({"StartRequests": [{"EventId": event.id}]}, separators=(",", ":"))
     speaking = ""
-    if visit.portal.guests_at != GUESTS_AT and event["status"] == "Scheduled":
-        addresses = queries.vm(visit.service, event["resources"][0], visit.seen)["addresses"]
+    if visit.portal.guests_at != GUESTS_AT and event.status == "Scheduled":
+        addresses = queries.vm(visit.service, event.resources[0], visit.seen).addresses
         speaking = f"--interface {addresses[0]} " if addresses else ""
     return f"curl {speaking}-H Metadata:true -d '{body}' '{url}'"
 
 
-def _approval(event: View) -> View:
-    by = event["approved_by"]
-    return {**event, "approved": bool(by), "said": wording.approved_by(by)}
-
-
-def _needs_approval(operation: View) -> bool:
+def _needs_approval(operation: Operation) -> bool:
     """A failure has started when it is announced."""
-    return bool(Kind(operation["kind"]).traits.notice)
+    return bool(operation.kind.traits.notice)
 
 
-def _moments(found: View) -> Moments:
-    event, started = found["event"], _read(found["operation"]["started_at"])
-    ended = _read(event["ended_at"])
+def _moments(found: EventDetail) -> Moments:
+    event, started, ended = found.event, found.operation.started_at, found.event.ended_at
     return Moments(
-        status=event["status"],
-        announced=renderer.read(event["created_at"]),
-        not_before=renderer.read(event["not_before"]),
-        approved=_read(event["approved_at"]),
+        status=event.status,
+        announced=event.created_at,
+        not_before=event.not_before,
+        approved=event.approved_at,
         # An event may have ended alone, before the rest of its operation started.
         started=started if started and (ended is None or started <= ended) else None,
         ended=ended,
     )
-
-
-def _read(moment: str | None) -> datetime | None:
-    return None if moment is None else renderer.read(moment)
 
 
 def _took(moments: Moments) -> dict[str, timedelta]:

@@ -13,14 +13,13 @@ from forenotice.core import errors, roles
 from forenotice.core.fleet import NAME, group_key
 from forenotice.core.operations import Kind, VmState
 from forenotice.core.roles import Need
-from forenotice.portal import policy_form, renderer
+from forenotice.portal import policy_form
 from forenotice.portal.actions import ACTIONS, Action
 from forenotice.portal.page import PageRequest, Pages
 from forenotice.portal.policy_form import Fields
-from forenotice.portal.preview import View
 from forenotice.service import fleet, fleet_map, history, overview, queries
-from forenotice.views import wording
 from forenotice.views.fleet import HostChange
+from forenotice.views.history import Entry
 
 AFTER = re.compile(rf"(?:(?:group|vm):)?{NAME.pattern}")
 """A host's name or a scope's key, behind which a page begins."""
@@ -77,7 +76,7 @@ def show_fleet(visit: PageRequest) -> Response:
             by, grid = "host", fleet_map.by_host(visit.service, after=after)
         else:
             by, grid = "group", fleet_map.by_group(visit.service, after=after, seen=visit.seen)
-        following = "/fleet?" + urlencode({"by": by, "after": grid["next"]}) if grid["next"] else None
+        following = "/fleet?" + urlencode({"by": by, "after": grid.next}) if grid.next else None
         context |= {"grid": grid, "by": by, "first": after is None, "next_url": following}
     return visit.page("fleet.html", **context)
 
@@ -171,11 +170,11 @@ def _group_page(
         "group.html",
         refusal=error,
         group=group,
-        heard=_last_poll(visit, group["last_heard"], scope=group_key(name)),
+        heard=_last_poll(visit, group.last_heard, scope=group_key(name)),
         **_vms(visit, group=name),
         events=overview.of_group(visit.service, name, visit.access),
         entries=_recent(visit, {"scope": group_key(name)}),
-        **policy_form.form(group["policy"], sent, error),
+        **policy_form.form(group.policy, sent, error),
     )
 
 
@@ -188,15 +187,15 @@ def _vm_page(visit: PageRequest, sent: Fields | None = None, error: errors.Foren
         refusal=error,
         vm=vm,
         polled=visit.portal.polled(name),
-        heard=_last_poll(visit, vm["last_heard"], scope=vm["scope"]),
+        heard=_last_poll(visit, vm.last_heard, scope=vm.scope),
         events=overview.of_vm(visit.service, name, visit.access),
-        planned=overview.planned(visit.service, visit.access, host=vm["host"]),
-        entries=_recent(visit, {"vm": name}, *([] if vm["group"] else [{"scope": vm["scope"]}])),
-        actions=[each for each in _actions(visit, "VM") if vm["spot"] or each.kind is not Kind.EVICTION],
+        planned=overview.planned(visit.service, visit.access, host=vm.host),
+        entries=_recent(visit, {"vm": name}, *([] if vm.group else [{"scope": vm.scope}])),
+        actions=[each for each in _actions(visit, "VM") if vm.spot or each.kind is not Kind.EVICTION],
         document=msgspec.json.format(document, indent=2).decode(),
         version=version,
         versions=queries.VERSIONS,
-        **policy_form.form(vm["policy"], sent, error),
+        **policy_form.form(vm.policy, sent, error),
         signs=SIGNS,
         meanings=MEANINGS,
     )
@@ -220,9 +219,9 @@ def _vms(visit: PageRequest, *, host: str | None = None, group: str | None = Non
     found = queries.vms(visit.service, host=host, group=group, after=after, limit=VMS, seen=visit.seen)
     place = f"/hosts/{host}" if host else f"/groups/{group}"
     return {
-        "vms": fleet_map.with_states(visit.service, found["items"]),
+        "vms": fleet_map.with_states(visit.service, found.items),
         "first": after is None,
-        "next_url": f"{place}?{urlencode({'after': found['next']})}#vms" if found["next"] else None,
+        "next_url": f"{place}?{urlencode({'after': found.next})}#vms" if found.next else None,
         "signs": SIGNS,
     }
 
@@ -231,17 +230,16 @@ def _actions(visit: PageRequest, noun: str) -> list[Action]:
     return [each for each in ACTIONS.values() if each.noun == noun and visit.may(roles.need_of(each.kind))]
 
 
-def _last_poll(visit: PageRequest, stored: str | None, **of: str) -> datetime | None:
+def _last_poll(visit: PageRequest, stored: datetime | None, **of: str) -> datetime | None:
     """The newest poll of any of these VMs; the store learns of polls only now and then."""
     polls = [at for name in fleet_map.names(visit.service, **of) if (at := visit.portal.polled(name))]
-    return max([*polls, *([renderer.read(stored)] if stored else [])], default=None)
+    return max([*polls, *([stored] if stored else [])], default=None)
 
 
-def _recent(visit: PageRequest, *about: Mapping[str, Any]) -> list[View]:
-    """The newest entries about any of these, each with its sentence."""
-    found: dict[int, View] = {}
+def _recent(visit: PageRequest, *about: Mapping[str, Any]) -> list[Entry]:
+    """The newest entries about any of these."""
+    found: dict[int, Entry] = {}
     for filters in about:
         entries = history.page(visit.service, limit=RECENT_ENTRIES, newest_first=True, seen=visit.seen, **filters)
-        found |= {entry["seq"]: entry for entry in entries["items"]}
-    newest = sorted(found.values(), key=lambda entry: -entry["seq"])[:RECENT_ENTRIES]
-    return [{**entry, "sentence": wording.sentence(entry)} for entry in newest]
+        found |= {entry.seq: entry for entry in entries.items}
+    return sorted(found.values(), key=lambda entry: -entry.seq)[:RECENT_ENTRIES]

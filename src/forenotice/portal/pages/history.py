@@ -62,9 +62,8 @@ def show(visit: PageRequest) -> Response:
         )
     except errors.RefusedError as error:
         return visit.page("history.html", status=400, error=error.message, entries=[], next_url="", **context)
-    entries = [{**each, "sentence": wording.sentence(each)} for each in found["items"]]
-    next_url = f"/history?{urlencode({**given, 'after': found['next']})}" if found["next"] else ""
-    return visit.page("history.html", error="", entries=entries, next_url=next_url, **context)
+    next_url = f"/history?{urlencode({**given, 'after': found.next})}" if found.next else ""
+    return visit.page("history.html", error="", entries=found.items, next_url=next_url, **context)
 
 
 @pages.get("/history/export", needs=Need.SEE)
@@ -91,7 +90,7 @@ def _qualified(visit: PageRequest, name: str, value: str) -> str:
     for noun in BARE[name]:
         wanted = f"{noun}:{value}" if noun else value
         filters: dict[str, Any] = {name: wanted}
-        if history.page(visit.service, limit=1, seen=visit.seen, **filters)["items"]:
+        if history.page(visit.service, limit=1, seen=visit.seen, **filters).items:
             return wanted
     return value
 

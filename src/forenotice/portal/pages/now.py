@@ -51,7 +51,7 @@ def show(visit: PageRequest) -> Response:
         href=_lane_page,
     )
     spans = [(key, said, chosen.but(span=key)) for key, (said, _) in SPANS.items()]
-    empty = not found.bars and not queries.vms(visit.service, limit=1, seen=visit.seen)["items"]
+    empty = not found.bars and not queries.vms(visit.service, limit=1, seen=visit.seen).items
     planned = PlannedOperations(items=[], more=False) if chosen.scope else overview.planned(visit.service, visit.access)
     return visit.page(
         "now.html",

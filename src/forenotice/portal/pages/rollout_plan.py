@@ -1,7 +1,6 @@
 """/rollouts/new and /rollouts/plan: a rollout that somebody thinks of, and what it would come to; its start."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -13,7 +12,6 @@ from forenotice.core.roles import Need
 from forenotice.core.rollouts import KINDS
 from forenotice.portal import forms, progress_bar, renderer, timeline
 from forenotice.portal.page import PageRequest, Pages
-from forenotice.portal.preview import View
 from forenotice.service import rollouts
 from forenotice.views import rollouts as views
 from forenotice.views import wording
@@ -67,7 +65,7 @@ def start(visit: PageRequest) -> Response:
         rollout = rollouts.start(visit.service, call, _asked(visit, given).request(call.reason))
     except (errors.RefusedError, errors.NotFoundError, errors.ConflictError) as error:
         return _page(visit, given, error)
-    return visit.go(f"/rollouts/{rollout['id']}", said="The rollout is started.")
+    return visit.go(f"/rollouts/{rollout.id}", said="The rollout is started.")
 
 
 def _given(fields: ImmutableMultiDict[str, str]) -> dict[str, str]:
@@ -104,78 +102,75 @@ def _page(
     )
 
 
-def _plan_context(plan: View) -> dict[str, Any]:
-    stops, same = plan["stops"], progress_bar.are_update_domains(plan["waves"])
-    groups = [scope for scope in plan["groups"] if scope["group"]]
+def _plan_context(plan: views.RolloutPlan) -> dict[str, Any]:
+    stops, same = plan.stops, progress_bar.are_update_domains(plan.waves)
+    groups = [scope for scope in plan.groups if scope.group]
     # Those whose budget makes others wait first, then those that are out longest.
-    groups.sort(key=lambda group: (-group["delayed_hosts"], -group["out_seconds"], group["group"]))
-    begins_at, ends_at = map(datetime.fromisoformat, (plan["begins_at"], plan["ends_at"]))
-    drawn = _picture(plan, begins_at, ends_at) if stops else None
+    groups.sort(key=lambda group: (-group.delayed_hosts, -group.out_seconds, group.group))
+    drawn = _picture(plan) if stops else None
     return {
-        "kind": plan["kind"],
+        "kind": plan.kind,
         "hosts": len(stops),
-        "vms": sum(wave["vms"] for wave in plan["waves"]),
-        "begins_at": begins_at,
-        "ends_at": ends_at,
-        "takes": ends_at - begins_at,
+        "vms": sum(wave.vms for wave in plan.waves),
+        "begins_at": plan.begins_at,
+        "ends_at": plan.ends_at,
+        "takes": plan.ends_at - plan.begins_at,
         "picture": drawn,
         "folded": drawn is not None and all(lane.folded for lane in drawn.lanes),
         "by_host": len(stops) <= timeline.MOST_LANES,
-        "type": KINDS[plan["kind"]].traits.type.value,
+        "type": KINDS[plan.kind].traits.type.value,
         "waves": list(_waves(plan, same=same)),
         "stops": stops[:MOST_HOSTS],
         "more_stops": len(stops) - MOST_HOSTS,
-        "groups": [{**group, "decides": _decides(group)} for group in groups[:MOST_GROUPS]],
+        "groups": groups[:MOST_GROUPS],
+        "decides": _decides,
         "more_groups": len(groups) - MOST_GROUPS,
-        "alone": len(plan["groups"]) - len(groups),
-        "empty": plan["empty"],
-        "assumes": plan["assumes"],
+        "alone": len(plan.groups) - len(groups),
+        "empty": plan.empty,
+        "assumes": plan.assumes,
     }
 
 
-def _decides(group: View) -> str:
+def _decides(group: views.PlannedScope) -> str:
     """The budget in words; empty without one."""
-    rule, _, value = (group["budget"] or "").partition(" ")
+    rule, _, value = (group.budget or "").partition(" ")
     if not rule:
         return ""
     said = wording.POLICY[rule].format(value)
-    return said if value == str(group["allowed"]) else f"{said}: {group['allowed']} out at once"
+    return said if value == str(group.allowed) else f"{said}: {group.allowed} out at once"
 
 
-def _waves(plan: View, *, same: bool) -> Iterator[View]:
+def _waves(plan: views.RolloutPlan, *, same: bool) -> Iterator[tuple[views.PlannedWave, str, str, list[str]]]:
     hosts: dict[int, list[str]] = {}
-    for stop in plan["stops"]:
-        hosts.setdefault(stop["wave"], []).append(stop["host"])
-    for wave in plan["waves"]:
-        title, detail = progress_bar.title_of(wave, same=same)
-        yield {**wave, "title": title, "detail": detail, "names": hosts[wave["wave"]]}
+    for stop in plan.stops:
+        hosts.setdefault(stop.wave, []).append(stop.host)
+    for wave in plan.waves:
+        yield wave, *progress_bar.title_of(wave, same=same), hosts[wave.wave]
 
 
-def _picture(plan: View, begins_at: datetime, ends_at: datetime) -> timeline.Timeline:
+def _picture(plan: views.RolloutPlan) -> timeline.Timeline:
     """A lane for each host; where those would be too many, for each wave."""
-    stops: Sequence[View] = plan["stops"]
-    by_host = len(stops) <= timeline.MOST_LANES
-    margin = (ends_at - begins_at) * MARGIN
+    by_host = len(plan.stops) <= timeline.MOST_LANES
+    margin = (plan.ends_at - plan.begins_at) * MARGIN
     return timeline.draw(
-        (_bar(plan, stop, by_host=by_host) for stop in stops),
-        begin=begins_at - margin,
-        end=ends_at + margin,
-        now=begins_at,
+        (_bar(plan, stop, by_host=by_host) for stop in plan.stops),
+        begin=plan.begins_at - margin,
+        end=plan.ends_at + margin,
+        now=plan.begins_at,
         href=(lambda lane: f"/hosts/{lane}") if by_host else (lambda lane: f"#wave-{lane.partition(' ')[2]}"),
     )
 
 
-def _bar(plan: View, stop: View, *, by_host: bool) -> timeline.Bar:
-    not_before = datetime.fromisoformat(stop["not_before"])
+def _bar(plan: views.RolloutPlan, stop: views.PlannedHost, *, by_host: bool) -> timeline.Bar:
     return timeline.Bar(
-        id=stop["host"],
-        lane=stop["host"] if by_host else f"Wave {stop['wave']}",
-        type=KINDS[plan["kind"]].traits.type.value,
-        label=f"{stop['host']} in wave {stop['wave']}: announced at {renderer.utc(stop['announced_at'])}, "
-        f"started at {renderer.utc(not_before)}, over at {renderer.utc(stop['ends_at'])}",
-        begin=datetime.fromisoformat(stop["announced_at"]),
-        not_before=not_before,
-        start=not_before,
-        end=datetime.fromisoformat(stop["ends_at"]),
+        id=stop.host,
+        lane=stop.host if by_host else f"Wave {stop.wave}",
+        type=KINDS[plan.kind].traits.type.value,
+        label=f"{stop.host} in wave {stop.wave}: announced at {renderer.utc(stop.announced_at)}, "
+        f"started at {renderer.utc(stop.not_before)}, over at {renderer.utc(stop.ends_at)}",
+        begin=stop.announced_at,
+        not_before=stop.not_before,
+        start=stop.not_before,
+        end=stop.ends_at,
         expected=True,
     )

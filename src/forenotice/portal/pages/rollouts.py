@@ -12,7 +12,6 @@ from forenotice.core.roles import Need
 from forenotice.core.rollouts import RolloutStatus, StopStatus
 from forenotice.portal import progress_bar
 from forenotice.portal.page import PageRequest, Pages
-from forenotice.portal.preview import View
 from forenotice.service import queries, rollouts
 from forenotice.views import rollouts as views
 
@@ -33,7 +32,7 @@ pages = Pages()
 class Verb(NamedTuple):
     """What can be done with a rollout."""
 
-    do: Callable[[PageRequest, str], View]
+    do: Callable[[PageRequest, str], views.Rollout]
     title: str
     means: str
     button: str
@@ -42,7 +41,7 @@ class Verb(NamedTuple):
     is_possible: Callable[[RolloutStatus], bool]
 
 
-def _resume(visit: PageRequest, rollout_id: str) -> View:
+def _resume(visit: PageRequest, rollout_id: str) -> views.Rollout:
     retry = visit.asked(views.Resumption, {"retry": "retry" in visit.form}).retry
     return rollouts.resume(visit.service, visit.call(), rollout_id, retry=retry)
 
@@ -83,17 +82,15 @@ VERBS: Mapping[str, Verb] = {
 @pages.get("/rollouts", needs=Need.OVERSEE)
 def show_all(visit: PageRequest) -> Response:
     after = visit.query.get("after")
-    live = [] if after else rollouts.page(visit.service, live=True, limit=MOST_LIVE, access=visit.access)["items"]
+    live = [] if after else rollouts.page(visit.service, live=True, limit=MOST_LIVE, access=visit.access).items
     ended = rollouts.page(visit.service, live=False, after=after, limit=SHOWN, access=visit.access)
     return visit.page(
         "rollouts.html",
-        live=[
-            {**_told(found), "why_it_waits": _why(visit, found["id"]) if number < EXPLAINED else ""}
-            for number, found in enumerate(live)
-        ],
-        ended=[_told(found) for found in ended["items"]],
+        live=live,
+        why={found.id: _why(visit, found.id) for found in live[:EXPLAINED]},
+        ended=ended.items,
         after=after,
-        next_url=f"/rollouts?{urlencode({'after': ended['next']})}" if ended["next"] else None,
+        next_url=f"/rollouts?{urlencode({'after': ended.next})}" if ended.next else None,
     )
 
 
@@ -108,10 +105,10 @@ def ask(visit: PageRequest) -> Response:
     rollout = rollouts.show(visit.service, visit.path["rollout_id"], visit.access)
     return visit.page(
         "rollout_verb.html",
-        rollout=_told(rollout),
+        rollout=rollout,
         verb=verb,
         name=visit.path["verb"],
-        possible=verb.is_possible(RolloutStatus(rollout["status"])),
+        possible=verb.is_possible(rollout.status),
     )
 
 
@@ -122,44 +119,41 @@ def do(visit: PageRequest) -> Response:
         rollout = verb.do(visit, visit.path["rollout_id"])
     except (errors.RefusedError, errors.ConflictError) as error:
         return _shown(visit, error)
-    return visit.go(f"/rollouts/{rollout['id']}", said=verb.said)
+    return visit.go(f"/rollouts/{rollout.id}", said=verb.said)
 
 
 def _shown(visit: PageRequest, error: errors.ForenoticeError | None = None) -> Response:
     rollout = rollouts.show(visit.service, visit.path["rollout_id"], visit.access)
     status, after = _status(visit), visit.query.get("host")
-    hosts = rollouts.hosts(visit.service, rollout["id"], after=after, limit=HOSTS_SHOWN, status=status)
-    operations = queries.operations(visit.service, live=True, rollout=rollout["id"], limit=OPERATIONS_SHOWN)["items"]
-    more = {**({"status": status.value} if status else {}), "host": hosts["next"]}
+    hosts = rollouts.hosts(visit.service, rollout.id, after=after, limit=HOSTS_SHOWN, status=status)
+    operations = queries.operations(visit.service, live=True, rollout=rollout.id, limit=OPERATIONS_SHOWN).items
+    more = {**({"status": status.value} if status else {}), "host": hosts.next}
     return visit.page(
         "rollout.html",
         refusal=error,
-        rollout=_told(rollout),
-        why=_why(visit, rollout["id"]),
-        lines=progress_bar.lines(rollout["by_wave"]),
-        same=progress_bar.are_update_domains(rollout["by_wave"]),
-        hosts=[{**stop, "domains": progress_bar.domains_told(stop["update_domains"])} for stop in hosts["items"]],
-        operations=sorted(operations, key=lambda each: (each["not_before"], each["host"])),
-        more_operations=rollout["progress"]["under_way"] > OPERATIONS_SHOWN,
-        statuses=[(each.value, rollout["progress"][each.name.lower()]) for each in StopStatus],
+        rollout=rollout,
+        why=_why(visit, rollout.id),
+        lines=progress_bar.lines(rollout.by_wave),
+        same=progress_bar.are_update_domains(rollout.by_wave),
+        hosts=hosts.items,
+        domains=progress_bar.domains_told,
+        operations=sorted(operations, key=lambda each: (each.not_before or each.created_at, each.host)),
+        more_operations=rollout.progress.under_way > OPERATIONS_SHOWN,
+        total=sum(progress_bar.counts(rollout.progress).values()),
+        statuses=[(each.value, getattr(rollout.progress, each.name.lower())) for each in StopStatus],
         chosen=status,
         after=after,
-        next_url=f"/rollouts/{rollout['id']}?{urlencode(more)}#hosts" if hosts["next"] else None,
-        verbs=[name for name, verb in VERBS.items() if verb.is_possible(RolloutStatus(rollout["status"]))],
+        next_url=f"/rollouts/{rollout.id}?{urlencode(more)}#hosts" if hosts.next else None,
+        verbs=[name for name, verb in VERBS.items() if verb.is_possible(rollout.status)],
     )
 
 
-def _told(rollout: View) -> View:
-    return {
-        **rollout,
-        "title": f"{KINDS[rollout['kind']]} of {', '.join(rollout['hosts'].replace(',', ' ').split())}",
-        "meter": progress_bar.meter(rollout["progress"]),
-        "stops": sum(dict(rollout["progress"]).values()),
-    }
+def title(rollout: views.RolloutOptions) -> str:
+    return f"{KINDS[rollout.kind]} of {', '.join(rollout.hosts.replace(',', ' ').split())}"
 
 
 def _why(visit: PageRequest, rollout_id: str) -> str:
-    return ACTOR.sub(r"\1", rollouts.explain(visit.service, rollout_id)["sentence"])
+    return ACTOR.sub(r"\1", rollouts.explain(visit.service, rollout_id).sentence)
 
 
 def _status(visit: PageRequest) -> StopStatus | None:

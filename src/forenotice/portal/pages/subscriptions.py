@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 from starlette.responses import Response
 
 from forenotice.control.responses import status_of
@@ -12,7 +13,6 @@ from forenotice.core.operations import OF_EVENTS
 from forenotice.core.roles import Need
 from forenotice.delivery import subscriptions
 from forenotice.portal.page import PageRequest, Pages
-from forenotice.portal.preview import View
 from forenotice.views import subscriptions as views
 from forenotice.views import wording
 
@@ -44,9 +44,9 @@ def create(visit: PageRequest) -> Response:
         return _listed(visit, given, error)
     if asked.secret:
         # Whoever gave it has it already.
-        return visit.go(_place(made["name"]), said=f"The subscription {made['name']} is made.")
+        return visit.go(_place(made.name), said=f"The subscription {made.name} is made.")
     # Never by way of another page: it must not be in an address or a cookie.
-    return visit.page("subscription_made.html", status=201, subscription=made, secret=made["secret"])
+    return visit.page("subscription_made.html", status=201, subscription=made, secret=made.secret)
 
 
 @pages.get("/subscriptions/{name}", needs=Need.OVERSEE)
@@ -62,13 +62,13 @@ def change(visit: PageRequest) -> Response:
         changed = subscriptions.change(visit.service, visit.call(), visit.path["name"], asked)
     except (errors.RefusedError, errors.ConflictError) as error:
         return _shown(visit, given=given, error=error)
-    return visit.go(_place(changed["name"]), said=f"The subscription {changed['name']} is changed.")
+    return visit.go(_place(changed.name), said=f"The subscription {changed.name} is changed.")
 
 
 @pages.post("/subscriptions/{name}/resume", needs=Need.MANAGE)
 def resume(visit: PageRequest) -> Response:
     resumed = subscriptions.resume(visit.service, visit.call(), visit.path["name"])
-    return visit.go(_place(resumed["name"]), said="What waits is sent again now.")
+    return visit.go(_place(resumed.name), said="What waits is sent again now.")
 
 
 @pages.post("/subscriptions/{name}/replay", needs=Need.MANAGE)
@@ -78,17 +78,17 @@ def replay(visit: PageRequest) -> Response:
         replayed = subscriptions.replay(visit.service, visit.call(), visit.path["name"], asked.after)
     except (errors.RefusedError, errors.ConflictError) as error:
         return _shown(visit, replay_error=error)
-    said = f"All that it wants is told again, from entry {replayed['position'] + 1} of the journal on."
-    return visit.go(_place(replayed["name"]), said=said)
+    said = f"All that it wants is told again, from entry {replayed.position + 1} of the journal on."
+    return visit.go(_place(replayed.name), said=said)
 
 
 @pages.post("/subscriptions/{name}/test", needs=Need.MANAGE)
 def test(visit: PageRequest) -> Response:
     name = visit.path["name"]
     tried = subscriptions.test(visit.service, visit.call(), name)
-    if not tried["taken"]:
+    if not tried.taken:
         return _shown(visit, tried=tried)
-    return visit.go(_place(name), said=f"The receiver took the test message: it answered {tried['status']}.")
+    return visit.go(_place(name), said=f"The receiver took the test message: it answered {tried.status}.")
 
 
 @pages.get("/subscriptions/{name}/replay", needs=Need.OVERSEE)
@@ -101,13 +101,13 @@ def back(visit: PageRequest) -> Response:
 @pages.get("/subscriptions/{name}/remove", needs=Need.MANAGE)
 def confirm(visit: PageRequest) -> Response:
     found = subscriptions.show(visit.service, visit.path["name"], visit.access)
-    return visit.page("subscription_remove.html", subscription=_told(found))
+    return visit.page("subscription_remove.html", subscription=found, state_of=_state)
 
 
 @pages.post("/subscriptions/{name}/remove", needs=Need.MANAGE)
 def remove(visit: PageRequest) -> Response:
     removed = subscriptions.remove(visit.service, visit.call(), visit.path["name"])
-    return visit.go("/subscriptions", said=f"The subscription {removed['removed']} is removed.")
+    return visit.go("/subscriptions", said=f"The subscription {removed.removed} is removed.")
 
 
 def _listed(visit: PageRequest, given: Mapping[str, Any], error: errors.ForenoticeError | None = None) -> Response:
@@ -115,7 +115,8 @@ def _listed(visit: PageRequest, given: Mapping[str, Any], error: errors.Forenoti
     return visit.page(
         "subscriptions.html",
         refusal=error,
-        subscriptions=[_told(each) for each in found["items"]],
+        subscriptions=found.items,
+        state_of=_state,
         given=given,
         statuses=list(OF_EVENTS),
     )
@@ -127,41 +128,42 @@ def _shown(
     given: Mapping[str, Any] | None = None,
     error: errors.ForenoticeError | None = None,
     replay_error: errors.ForenoticeError | None = None,
-    tried: View | None = None,
+    tried: views.TestResult | None = None,
 ) -> Response:
     found = subscriptions.show(visit.service, visit.path["name"], visit.access)
     after = _position(visit.query.get("after", ""))
-    waiting = subscriptions.deliveries(visit.service, found["id"], after=after, limit=SHOWN)
+    waiting = subscriptions.deliveries(visit.service, found.id, after=after, limit=SHOWN)
     refused = error or replay_error
     return visit.page(
         "subscription.html",
         status=status_of(refused) if refused else 200,
-        subscription=_told(found),
-        deliveries=_in_order(waiting["items"]),
+        subscription=found,
+        state_of=_state,
+        deliveries=waiting.items,
+        behind=_behind(waiting.items),
         titles=TITLES,
         after=after,
-        next_url=f"{_place(found['name'])}?after={waiting['next']}" if waiting["next"] else None,
+        next_url=f"{_place(found.name)}?after={waiting.next}" if waiting.next else None,
         given=given or _as_given(found),
         error=error.message if error else None,
         replay_error=replay_error.message if replay_error else None,
         tried=tried,
-        replay_after=visit.form.get("after", found["position"]),
+        replay_after=visit.form.get("after", found.position),
         statuses=list(OF_EVENTS),
     )
 
 
-def _told(found: View) -> View:
-    failing = found["why"] and found["status"] == SubscriptionState.ACTIVE
-    return {**found, "state": "failing" if failing else found["status"]}
+def _state(found: views.Subscription) -> str:
+    return "failing" if found.why and found.status is SubscriptionState.ACTIVE else found.status
 
 
-def _in_order(waiting: Sequence[View]) -> list[View]:
-    """With the entry that must be taken before; of one lane, only the first is tried."""
+def _behind(waiting: Sequence[views.Delivery]) -> dict[int, int | None]:
+    """The entry that must be delivered before each: of one lane, only the first is tried."""
     last: dict[str, int] = {}
-    found = []
+    found: dict[int, int | None] = {}
     for each in waiting:
-        found.append({**each, "behind": last.get(each["lane"])})
-        last[each["lane"]] = each["position"]
+        found[each.position] = last.get(each.lane)
+        last[each.lane] = each.position
     return found
 
 
@@ -171,8 +173,8 @@ def _given(visit: PageRequest) -> dict[str, Any]:
     return {**typed, "statuses": visit.chosen("statuses")}
 
 
-def _as_given(found: View) -> dict[str, Any]:
-    return {**found, "types": ", ".join(found["types"]), "reason": ""}
+def _as_given(found: views.Subscription) -> dict[str, Any]:
+    return {**msgspec.structs.asdict(found), "types": ", ".join(found.types), "reason": ""}
 
 
 def _wanted(visit: PageRequest, given: Mapping[str, Any]) -> dict[str, Any]:

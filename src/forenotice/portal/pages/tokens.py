@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from functools import partial
 
 from starlette.responses import Response
 
 from forenotice.core import errors
 from forenotice.core.roles import Need, Role
 from forenotice.portal.page import PageRequest, Pages
-from forenotice.portal.preview import View
 from forenotice.service import tokens
 from forenotice.views import tokens as views
 
@@ -61,7 +60,7 @@ def create(visit: PageRequest) -> Response:
     except (errors.RefusedError, errors.ConflictError) as error:
         return _listed(visit, given, error)
     # Never by way of another page: it must not be in an address or a cookie.
-    return visit.page("token_made.html", status=201, token=made, secret=made["token"])
+    return visit.page("token_made.html", status=201, token=made, secret=made.token)
 
 
 @pages.get("/tokens/{token_id}/revoke", needs=Need.ADMINISTER)
@@ -73,7 +72,7 @@ def confirm(visit: PageRequest) -> Response:
 @pages.post("/tokens/{token_id}/revoke", needs=Need.ADMINISTER)
 def revoke(visit: PageRequest) -> Response:
     revoked = tokens.revoke(visit.service, visit.call(), visit.path["token_id"])
-    return visit.go("/tokens", said=f"The token {revoked['name']} is revoked.")
+    return visit.go("/tokens", said=f"The token {revoked.name} is revoked.")
 
 
 @pages.get("/tokens/{token_id}/rotate", needs=Need.ADMINISTER)
@@ -86,7 +85,7 @@ def offer_rotation(visit: PageRequest) -> Response:
 def rotate(visit: PageRequest) -> Response:
     asked = visit.asked(views.TokenRotation, {"overlap": visit.form.get("overlap", "")})
     made = tokens.rotate(visit.service, visit.call(), visit.path["token_id"], overlap=tokens.span(str(asked.overlap)))
-    return visit.page("token_made.html", token=made, secret=made["token"])
+    return visit.page("token_made.html", token=made, secret=made.token)
 
 
 def _listed(visit: PageRequest, given: Mapping[str, str], error: errors.ForenoticeError | None = None) -> Response:
@@ -94,16 +93,16 @@ def _listed(visit: PageRequest, given: Mapping[str, str], error: errors.Forenoti
     return visit.page(
         "tokens.html",
         refusal=error,
-        tokens=[{**token, "state": _state(token, visit.now)} for token in found["items"]],
-        next_url=f"/tokens?after={found['next']}" if found["next"] else None,
+        tokens=found.items,
+        state_of=partial(_state, now=visit.now),
+        next_url=f"/tokens?after={found.next}" if found.next else None,
         given=given,
         roles=ROLES,
         lasting=LASTING,
     )
 
 
-def _state(token: View, now: datetime) -> str:
-    if token["revoked_at"]:
+def _state(token: views.Token, now: datetime) -> str:
+    if token.revoked_at:
         return "revoked"
-    expires_at: Any = token["expires_at"]
-    return "expired" if expires_at and datetime.fromisoformat(expires_at) <= now else "valid"
+    return "expired" if token.expires_at and token.expires_at <= now else "valid"

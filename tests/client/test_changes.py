@@ -29,37 +29,57 @@ def told(change: Change) -> str:
     return f"{type(change).__name__} {change.event.type}" + ("" if started is None else f" {started}")
 
 
+LIFE = ["Appeared Freeze", "Started Freeze", "Gone Freeze True"]
+UNSTARTED = ["Appeared Freeze", "Gone Freeze False"]
+BOTH = said(document(EVENT, OTHER))
+DROPPED = said(document(EVENT | {"Resources": ["WestNO_1"]}, incarnation=3))
+LOWER = said(document(STARTED | {"EventId": EVENT["EventId"].lower()}))
+FAULTS = (said(), *(said(status=status) for status in (404, 410, 429, 503)), said(b"{"), said(b"{}"))
+
+
 @pytest.mark.parametrize(
-    ("outcomes", "changes"),
+    ("outcomes", "told"),
     [
-        ([SCHEDULED, RUNNING, OVER], ["Appeared Freeze", "Started Freeze", "Gone Freeze True"]),
-        ([SCHEDULED, OVER], ["Appeared Freeze", "Gone Freeze False"]),
-        ([RUNNING, OVER], ["Appeared Freeze", "Started Freeze", "Gone Freeze True"]),
-        ([SCHEDULED, SCHEDULED, RUNNING, RUNNING], ["Appeared Freeze", "Started Freeze"]),
+        ([SCHEDULED, RUNNING, OVER], LIFE),
+        ([SCHEDULED, OVER], UNSTARTED),
+        ([RUNNING, OVER], LIFE),
+        ([SCHEDULED, SCHEDULED, RUNNING, RUNNING], LIFE[:2]),
         ([OVER, OVER], []),
         (
-            [said(document(EVENT, OTHER)), said(document(OTHER)), said(document(OTHER, STARTED))],
+            [BOTH, said(document(OTHER)), said(document(OTHER, STARTED))],
             ["Appeared Freeze", "Appeared Reboot", "Gone Freeze False", "Appeared Freeze", "Started Freeze"],
+        ),
+        # A stale document does not start an event twice, and ids are compared without regard to case.
+        ([SCHEDULED, RUNNING, SCHEDULED, RUNNING, SCHEDULED, OVER], LIFE),
+        ([SCHEDULED, LOWER], LIFE[:2]),
+        # A restarted incarnation changes nothing that is still listed.
+        *(
+            ([SCHEDULED, said(document(EVENT, OTHER, incarnation=number))], ["Appeared Freeze", "Appeared Reboot"])
+            for number in (1, 90)
+        ),
+        # No fault makes an event gone, and watching goes on.
+        *(
+            ([SCHEDULED, fault, fault, RUNNING, fault, RUNNING, fault, OVER], LIFE)
+            for fault in (*FAULTS, ConnectionResetError(), TimeoutError())
         ),
     ],
 )
-def test_the_life_of_events(outcomes: list[Response], changes: list[str]) -> None:
-    assert watched(*outcomes) == changes
+def test_the_life_of_events(outcomes: list[Response | Failing], told: list[str]) -> None:
+    assert watched(*outcomes) == told
 
 
-def test_a_stale_document_does_not_start_an_event_twice() -> None:
-    assert watched(SCHEDULED, RUNNING, SCHEDULED, RUNNING, SCHEDULED, OVER) == [
-        "Appeared Freeze",
-        "Started Freeze",
-        "Gone Freeze True",
-    ]
-
-
-def test_ids_are_compared_without_regard_to_case() -> None:
-    assert watched(SCHEDULED, said(document(STARTED | {"EventId": EVENT["EventId"].lower()}))) == [
-        "Appeared Freeze",
-        "Started Freeze",
-    ]
+@pytest.mark.parametrize(
+    ("name", "outcomes", "told"),
+    [
+        ("Other", [BOTH, OVER], ["Appeared Reboot", "Gone Reboot False"]),
+        ("Third", [SCHEDULED, OVER], []),
+        ("WestNO_0", [SCHEDULED, DROPPED, OVER], UNSTARTED),
+        # A name that cannot be had is asked for again with the next poll.
+        (None, [SCHEDULED, said(status=503), SCHEDULED, TimeoutError(), SCHEDULED, NAME, OVER], UNSTARTED),
+    ],
+)
+def test_events_of_this_vm_alone(name: str | None, outcomes: list[Response | Failing], told: list[str]) -> None:
+    assert watched(*outcomes, mine=True, name=name) == told
 
 
 def test_gone_has_the_event_as_it_was_last_listed() -> None:
@@ -69,62 +89,10 @@ def test_gone_has_the_event_as_it_was_last_listed() -> None:
     assert gone.event.not_before_text == "Mon, 11 Apr 2022 22:30:00 GMT"
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        said(),
-        said(status=404),
-        said(status=410),
-        said(status=429),
-        said(status=503),
-        said(b"{"),
-        said(b"{}"),
-        ConnectionResetError(),
-        TimeoutError(),
-    ],
-    ids=str,
-)
-def test_no_fault_makes_an_event_gone_and_watching_goes_on(fault: Response | Failing) -> None:
-    assert watched(SCHEDULED, fault, fault, RUNNING, fault, RUNNING, fault, OVER) == [
-        "Appeared Freeze",
-        "Started Freeze",
-        "Gone Freeze True",
-    ]
-
-
-@pytest.mark.parametrize("incarnation", [1, 90])
-def test_a_restarted_incarnation_changes_nothing_that_is_still_listed(incarnation: int) -> None:
-    assert watched(SCHEDULED, said(document(EVENT, OTHER, incarnation=incarnation))) == [
-        "Appeared Freeze",
-        "Appeared Reboot",
-    ]
-
-
-def test_an_event_of_another_vm_is_not_told() -> None:
-    assert watched(said(document(EVENT, OTHER)), OVER, mine=True, name="Other") == [
-        "Appeared Reboot",
-        "Gone Reboot False",
-    ]
-    assert watched(SCHEDULED, OVER, mine=True, name="Third") == []
-
-
-def test_an_event_that_is_about_this_vm_no_longer_is_gone() -> None:
-    dropped = said(document(EVENT | {"Resources": ["WestNO_1"]}, incarnation=3))
-    assert watched(SCHEDULED, dropped, OVER, mine=True, name="WestNO_0") == ["Appeared Freeze", "Gone Freeze False"]
-
-
 def test_the_name_is_asked_for_when_there_is_something_to_compare_it_with() -> None:
     played = watch(OVER, SCHEDULED, NAME, RUNNING, OVER, mine=True)
     assert [told(change) for change in played.told] == ["Appeared Freeze", "Started Freeze", "Gone Freeze True"]
     assert ["instance" in ask.target for ask in played.asks] == [False, False, True, False, False, False]
-
-
-def test_a_name_that_cannot_be_had_is_asked_for_again_with_the_next_poll() -> None:
-    busy = said(status=503)
-    assert watched(SCHEDULED, busy, SCHEDULED, TimeoutError(), SCHEDULED, NAME, OVER, mine=True) == [
-        "Appeared Freeze",
-        "Gone Freeze False",
-    ]
 
 
 def test_while_the_name_is_a_guess_an_event_is_not_settled_to_be_about_others() -> None:

@@ -1,13 +1,14 @@
 """When a guest asks, how it asks, how long it waits, and how it slows down: without a network and without pauses."""
 
 import time
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from tests.client.samples import EVENT, STARTED, document, said
 from tests.client.steps import Failing, in_turn, perform, play, remote
 
 from forenotice.client import EndpointError, Pace
+from forenotice.client import endpoint as client_endpoint
 from forenotice.client.changes import follow
 from forenotice.client.endpoint import Request
 from forenotice.client.events import NO_EVENTS
@@ -48,33 +49,32 @@ def test_a_tag_is_sent_back_and_304_keeps_the_document() -> None:
     assert [len(news.document.events) for news in played.told if news.document] == [1, 1, 0, 0]
 
 
-def test_a_server_that_holds_polls_is_asked_to() -> None:
-    pace = Pace(at_once=0)
-    played = play(follow(remote(pace=pace)), good(), SAME, good(ONE, '"3-x"'), SAME)
-    assert played.headers("Prefer") == [None, *["wait=10"] * 4]
-    assert played.timeouts == [130, 20, 20, 20, 20]
+REFUSED = ConnectionRefusedError()
+LONG = "wait=10"
+CHANGED = good(ONE, '"3-x"')
 
 
-@pytest.mark.parametrize("unchanged", [SAME, good()], ids=["304", "200 with the same tag"])
-def test_a_server_that_does_not_hold_polls_is_not_asked_again_until_some_minutes_later(unchanged: Response) -> None:
-    played = play(follow(remote(pace=USUAL)), good(), *[unchanged] * 5)
-    assert played.headers("Prefer") == [None, "wait=10", *[None] * 5]
-    assert played.timeouts == [130, 20, *[10] * 5]
-    again = play(follow(remote(pace=Pace(probe=0))), good(), *[unchanged] * 3)
-    assert again.headers("Prefer") == [None, *["wait=10"] * 4]
-
-
-def test_a_change_that_comes_at_once_proves_nothing() -> None:
-    played = play(follow(remote(pace=USUAL)), good(), good(ONE, '"3-x"'), good(EMPTY, '"4-x"'))
-    assert played.headers("Prefer") == [None, "wait=10", "wait=10", "wait=10"]
-
-
-def test_a_server_that_comes_back_is_asked_to_hold_polls_again() -> None:
-    refused = ConnectionRefusedError()
-    once = play(follow(remote(pace=USUAL)), good(), SAME, refused, SAME, SAME)
-    assert once.headers("Prefer") == [None, "wait=10", None, None, None, None]
-    twice = play(follow(remote(pace=USUAL)), good(), SAME, refused, refused, SAME, SAME)
-    assert twice.headers("Prefer") == [None, "wait=10", None, None, None, "wait=10", None]
+@pytest.mark.parametrize(
+    ("pace", "outcomes", "prefers"),
+    [
+        # A server that supports long polling.
+        (Pace(at_once=0), [good(), SAME, CHANGED, SAME], [None, LONG, LONG, LONG, LONG]),
+        # One that does not, until some minutes later.
+        (USUAL, [good(), *[SAME] * 5], [None, LONG, *[None] * 5]),
+        (USUAL, [good(), *[good()] * 5], [None, LONG, *[None] * 5]),
+        (Pace(probe=0), [good(), SAME, good(), SAME], [None, *[LONG] * 4]),
+        # A change that comes at once proves nothing.
+        (USUAL, [good(), CHANGED, good(EMPTY, '"4-x"')], [None, LONG, LONG, LONG]),
+        # After an outage the server may be another.
+        (USUAL, [good(), SAME, REFUSED, SAME, SAME], [None, LONG, None, None, None, None]),
+        (USUAL, [good(), SAME, REFUSED, REFUSED, SAME, SAME], [None, LONG, None, None, None, LONG, None]),
+    ],
+)
+def test_long_polls(pace: Pace, outcomes: list[Response | Failing], prefers: list[str | None]) -> None:
+    played = play(follow(remote(pace=pace)), *outcomes)
+    assert played.headers("Prefer") == prefers
+    failed = any(isinstance(outcome, Exception) for outcome in outcomes)
+    assert failed or played.timeouts == [130, *(20 if each else 10 for each in prefers[1:])]
 
 
 @pytest.mark.parametrize(
@@ -82,10 +82,10 @@ def test_a_server_that_comes_back_is_asked_to_hold_polls_again() -> None:
     [said(status=400), said(status=503), ConnectionResetError(), TimeoutError(), ProtocolError("half")],
     ids=str,
 )
-def test_a_server_that_cannot_bear_the_wish_to_wait_is_polled_without(fault: Response | Failing) -> None:
+def test_a_server_without_support_for_long_polls_is_polled_plainly(fault: Response | Failing) -> None:
     played = play(follow(remote(pace=USUAL)), good(), fault, good(ONE, '"3-x"'), fault, said(status=304), SAME)
     assert played.headers("Prefer") == [None, "wait=10", *[None] * 5]
-    # What failed only because of that wish is not told.
+    # A failed long poll is not told.
     assert [news.error is None for news in played.told] == [True, True, False, True, True]
     assert [news.changed for news in played.told] == [True, True, False, False, False]
     again = play(follow(remote(pace=Pace(probe=0))), good(), fault, SAME, fault)
@@ -93,8 +93,7 @@ def test_a_server_that_cannot_bear_the_wish_to_wait_is_polled_without(fault: Res
 
 
 def test_an_outage_that_begins_with_a_held_poll_is_told_by_the_plain_one_after_it() -> None:
-    refused = ConnectionRefusedError()
-    played = play(follow(remote(pace=USUAL)), good(), *[refused] * 4, SAME, SAME)
+    played = play(follow(remote(pace=USUAL)), good(), *[REFUSED] * 4, SAME, SAME)
     assert played.headers("Prefer") == [None, "wait=10", *[None] * 4, "wait=10", None]
     assert [news.error is None for news in played.told] == [True, False, False, False, True, True]
     assert played.pauses[1:5] == [1, 2, 4, 8]
@@ -409,3 +408,33 @@ def test_what_was_asked_for_earlier_and_comes_later_is_no_news() -> None:
     assert ended.value.value.known.document.incarnation == 3
     assert guest.known is not None
     assert guest.known.tag == '"3-a"'
+
+
+AT = datetime(2026, 5, 4, 12, 0, 0, 500_000, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("dated", "took", "known", "ahead"),
+    [
+        (0, 0, 0, 0),
+        (2, 0, 0, 0),
+        (-2, 0, 0, 0),
+        (3, 0, 0, 3),
+        (-3, 0, 0, -3),
+        # A first answer may take two minutes, and be dated before or after them.
+        (-100, 100, 0, 0),
+        (-102, 100, 0, 0),
+        (-103, 100, 0, -3),
+        (3, 100, 0, 3),
+        # What is known is given up when it cannot be right, and only then.
+        (-60, 10, -60, -60),
+        (-50, 10, -60, -40),
+        (-5, 10, -5, -5),
+        (500, 0, 500.9, 500.9),
+        (0, 0, 500, 0),
+        (600, 0, 500, 600),
+    ],
+)
+def test_ahead(dated: float, took: float, known: float, ahead: float) -> None:
+    date = AT.replace(microsecond=0) + timedelta(seconds=dated)
+    assert client_endpoint.clock_ahead(date, AT, took, known) == pytest.approx(ahead)

@@ -1,6 +1,7 @@
 """PROTOCOL.md: ETag, If-None-Match, and the long wait."""
 
 import socket
+from collections.abc import Callable
 from dataclasses import replace
 from time import monotonic
 
@@ -68,17 +69,39 @@ def test_a_condition_on_a_post_is_ignored(server: Running) -> None:
         assert client.reply().status == 200
 
 
-def test_a_wait_ends_with_the_change(server: Running) -> None:
+WITHOUT_WEB_0 = publication.of(WEB, vms=WEB_VMS[1:], events=(EVENT,))
+ENDS: dict[str, tuple[Callable[[Running, Client], object], int, dict[str, str]]] = {
+    "document changes": (lambda server, _: server.show(3), 200, {"etag": '"3-webtag"'}),
+    "VM changes scope": (
+        lambda server, _: server.publisher.scopes(
+            [WITHOUT_WEB_0, publication.of(DB, vms=(DB_VM, replace(WEB_VMS[0], scope=DB.key)))]
+        ),
+        200,
+        {"etag": '"1-dbtag"'},
+    ),
+    "VM is removed": (lambda server, _: server.publisher.scopes([WITHOUT_WEB_0]), 404, {}),
+    "scope is removed": (lambda server, _: server.publisher.scopes([Publication(key=WEB.key)]), 404, {}),
+    "server stops": (lambda server, _: server.stop(), 304, {"connection": "close"}),
+    "client sends no more": (lambda _, client: client.socket.shutdown(socket.SHUT_WR), 304, {}),
+}
+
+
+@pytest.mark.parametrize("when", ENDS)
+def test_a_wait_ends_when_the(when: str, server: Running) -> None:
+    end, status, headers = ENDS[when]
     with server.connect() as client:
         client.send(conditional(wait="wait=30"))
         waiting(server)
         assert client.is_silent()
-        server.show(3)
+        end(server, client)
         reply = client.reply()
-        assert (reply.status, reply.text) == (200, '{"DocumentIncarnation":3,"Events":[]}')
-        client.send(request())
-        assert client.reply().status == 200
+        assert (reply.status, {**reply.headers, **headers}) == (status, reply.headers)
         assert (server.server.counters.waits, server.server.counters.waiting) == (1, 0)
+        if when in ("server stops", "client sends no more"):
+            assert client.is_closed()
+        else:
+            client.send(request("/metadata/nowhere"))
+            assert client.reply().status == 404
 
 
 def test_what_is_already_different_is_not_waited_for(shared: Running) -> None:
@@ -155,57 +178,6 @@ def test_a_change_that_does_not_concern_a_wait_leaves_it(server: Running) -> Non
         server.settle()
         assert client.is_silent()
         assert server.server.counters.waiting == 1
-
-
-def test_a_wait_ends_when_the_vm_changes_scope(server: Running) -> None:
-    with server.connect() as client:
-        client.send(conditional(wait="wait=30"))
-        waiting(server)
-        server.publisher.scopes(
-            [
-                publication.of(WEB, vms=WEB_VMS[1:], events=(EVENT,)),
-                publication.of(DB, vms=(DB_VM, replace(WEB_VMS[0], scope=DB.key))),
-            ]
-        )
-        reply = client.reply()
-        assert (reply.status, reply["ETag"]) == (200, '"1-dbtag"')
-
-
-def test_a_wait_ends_when_the_vm_is_removed(server: Running) -> None:
-    with server.connect() as client, server.connect("127.1.0.22") as other:
-        client.send(conditional(wait="wait=30"))
-        other.send(conditional(wait="wait=30"))
-        waiting(server, 2)
-        server.publisher.scopes([publication.of(WEB, vms=WEB_VMS[1:], events=(EVENT,))])
-        assert client.reply().status == 404
-        assert other.is_silent()
-
-
-def test_a_wait_ends_when_the_scope_is_removed(server: Running) -> None:
-    with server.connect(DB_ADDRESS) as client:
-        client.send(conditional('"1-dbtag"', wait="wait=30"))
-        waiting(server)
-        server.publisher.scopes([Publication(key=DB.key)])
-        assert client.reply().status == 404
-
-
-def test_a_wait_ends_when_the_server_stops(server: Running) -> None:
-    with server.connect() as client:
-        client.send(conditional(wait="wait=30"))
-        waiting(server)
-        server.stop()
-        reply = client.reply()
-        assert (reply.status, reply["Connection"]) == (304, "close")
-        assert client.is_closed()
-
-
-def test_a_client_that_sends_no_more_is_answered_with_what_is_known(server: Running) -> None:
-    with server.connect() as client:
-        client.send(conditional(wait="wait=30"))
-        waiting(server)
-        client.socket.shutdown(socket.SHUT_WR)
-        assert client.reply().status == 304
-        assert client.is_closed()
 
 
 def test_a_client_that_leaves_is_not_waited_for(server: Running) -> None:

@@ -164,10 +164,10 @@ BAD = [
     (
         ("event", "explode"),
         1,
-        "forenotice: EVENT: 'explode' is no event: give reboot, freeze, preempt",
+        "forenotice: EVENT must be one of reboot, freeze, preempt",
     ),
-    (("event", "reboot", "--notice", "soon"), 1, "forenotice: --notice: 'soon' is not a duration"),
-    (("advance", "soon"), 1, "forenotice: TIME: 'soon' is not a duration"),
+    (("event", "reboot", "--notice", "soon"), 1, "forenotice: --notice must be a duration"),
+    (("advance", "soon"), 1, "forenotice: TIME must be a duration"),
     (("fault", "latency", "--on", "puts"), 1, "forenotice: --on "),
     (("fault", "eror-503"), 1, "did you mean error-503?"),
     (("fault",), 2, "which fault?"),

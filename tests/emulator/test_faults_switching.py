@@ -146,9 +146,9 @@ def test_limits_follow_the_speed(speed: float) -> None:
 
 @pytest.mark.parametrize(("text", "span"), [("2s", timedelta(seconds=2)), ("-5m", -timedelta(minutes=5))])
 def test_amounts_are_read_with_their_sign(text: str, span: timedelta) -> None:
-    assert faults.read_amount(text) == span
+    assert faults.Amount.read(text) == span
     with pytest.raises(ValueError, match="is not a duration"):
-        faults.read_amount(f"-{text}x")
+        faults.Amount.read(f"-{text}x")
 
 
 def test_the_page_is_the_table() -> None:

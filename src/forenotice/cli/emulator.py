@@ -20,7 +20,6 @@ from forenotice.cli.commands import Read, UsageError, argument, command, option,
 from forenotice.cli.output import Output
 from forenotice.core import errors
 from forenotice.emulator import command as emulator_command
-from forenotice.emulator import words
 from forenotice.settings import table
 from forenotice.settings.spans import Span
 
@@ -112,7 +111,7 @@ def play(ctx: Emulator, scenario: str, resources: str | None, seed: int | None) 
 
 @drive(
     "event",
-    argument("kind", f"One of {', '.join(words.WORDS)}.", metavar="EVENT"),
+    argument("kind", f"One of {', '.join(views.emulator.KINDS)}.", metavar="EVENT"),
     RESOURCES,
     option("--notice", "TIME", "Until NotBefore, such as 90s; what the event requires if left out."),
     option("--takes", "TIME", "How long it is Started."),
@@ -225,7 +224,7 @@ def faults(ctx: Emulator) -> None:
     ctx.out.list(
         ctx.api.get(views.base.Page[views.emulator.Fault], "emulator", "faults").items,
         ("fault", "on", "what a client sees"),
-        lambda each: (each.name, f"for {_extent(each.active)}" if each.active else "", each.sees),
+        lambda each: (each.name, f"for {_extent(each.active)}" if each.active else "", each.symptom),
         none="",
     )
 
@@ -278,7 +277,7 @@ def _show(ctx: Emulator, found: "views.emulator.State") -> None:
     _show_events(ctx, found.events, found.now)
 
 
-def _played(scenario: "views.emulator.Playing") -> str:
+def _played(scenario: "views.emulator.PlayedScenario") -> str:
     so_far = "all is played" if scenario.done else f"waits for {scenario.waiting_for}"
     return f"{scenario.name}, {so_far}"
 

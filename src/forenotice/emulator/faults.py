@@ -382,10 +382,14 @@ def find(name: str) -> Fault:
     return found
 
 
-def read_amount(text: str) -> timedelta:
-    """`2s`, or `-5m` for a clock that is behind."""
-    span = Span.read(text.removeprefix("-"))
-    return -span if text.startswith("-") else span
+class Amount(timedelta):
+    """Of a fault: `2s`, or `-5m` for a clock that is behind."""
+
+    @classmethod
+    def read(cls, written: object) -> "Amount":
+        text = str(written)
+        seconds = Span.read(text.removeprefix("-")).total_seconds()
+        return cls(seconds=-seconds if text.startswith("-") else seconds)
 
 
 def _suggestion(name: str) -> str:

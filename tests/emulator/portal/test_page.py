@@ -165,10 +165,10 @@ def test_events_by_hand_are_approved_and_cancelled_in_the_guests_place(page: Pag
 WRONG = [
     ("/play", {"scenario": "reboot", "resources": "a, a", "how": "play"}, "give each resource once", 'value="a, a"'),
     ("/play", {"scenario": "rolling-update", "resources": "one"}, "give 3 names, not 1", 'value="one"'),
-    ("/announce", {"kind": "reboot", "notice": "soon"}, "&#39;soon&#39; is not a duration", 'value="soon"'),
+    ("/announce", {"kind": "reboot", "notice": "soon"}, "notice in the form must be a duration", 'value="soon"'),
     ("/fault-on", {"name": "latency", "times": "many"}, "times is a whole number", 'value="many"'),
     ("/fault-on", {"name": "latency", "amount": "-2s"}, "cannot be negative", 'value="-2s"'),
-    ("/advance", {"by": ""}, "is not a duration", ""),
+    ("/advance", {"by": ""}, "by in the form must be a duration", ""),
     ("/endpoint", {"vm": "not a name"}, "must be a name", ""),
 ]
 

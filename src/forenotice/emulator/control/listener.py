@@ -1,4 +1,4 @@
-"""The emulator's control: it listens at once, and loads what answers when the first caller comes."""
+"""The emulator's control: it listens at once, and loads its application when the first caller comes."""
 
 import asyncio
 import ipaddress
@@ -12,14 +12,14 @@ from forenotice.settings import Address
 
 BACKLOG = 64
 GRACE_SECONDS = 1
-"""For requests that are under way when it stops; what takes longer goes on in a thread that nobody waits for."""
+"""For requests that are in progress when it stops; a longer one goes on in a thread that nobody waits for."""
 
 
 class Control:
     """Most emulators are never controlled: then Starlette is never loaded."""
 
     def __init__(self, emulator: Emulator, at: Address, *, to_others: bool = False) -> None:
-        """Binds its socket; whoever connects is kept waiting until it has started."""
+        """Binds its socket; callers wait until it has started."""
         self._emulator = emulator
         self._host = at.host
         self._listening = _listen(at, to_others=to_others)
@@ -49,10 +49,13 @@ class Control:
         if not await self._is_called():
             return
         from forenotice.control.server import ControlServer
-        from forenotice.emulator.control import app
+        from forenotice.emulator.control.app import App, Controller
+        from forenotice.emulator.portal.app import Pages
 
-        driving, end = app.create(self._emulator, self._host)
-        server = ControlServer(driving, self._host, 0, grace=GRACE_SECONDS, on_stop=end)
+        controller = Controller(self._emulator)
+        pages = Pages(controller)
+        app = App(controller, host=self._host, pages=pages, is_page=pages.take)
+        server = ControlServer(app, self._host, 0, grace=GRACE_SECONDS, on_stop=pages.live.end)
         await server.start(self._listening)
         await self._stopping.wait()
         await server.stop()

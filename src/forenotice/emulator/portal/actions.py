@@ -2,14 +2,15 @@
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from typing import NamedTuple
 
 from forenotice.core import errors
-from forenotice.emulator.control import views
 from forenotice.emulator.control.app import Controller
 from forenotice.emulator.scenarios import catalogue
 from forenotice.emulator.scenarios.format import Scenario
 from forenotice.portal import forms
 from forenotice.portal.forms import Fields
+from forenotice.views import emulator as views
 
 STEP_BY_STEP = "step"
 A_SECOND = timedelta(seconds=1)
@@ -35,8 +36,7 @@ def step(controller: Controller, _: Fields) -> str:
 
 
 def advance(controller: Controller, form: Fields) -> str:
-    asked = forms.asked(views.Advance, {"by": form.get("by", "")})
-    controller.emulator.advance(asked.by)
+    controller.advance(forms.asked(views.Advance, {"by": form.get("by", "")}))
     return f"The clock was moved on by {form['by'].strip()}."
 
 
@@ -75,9 +75,8 @@ def cancel(controller: Controller, form: Fields) -> str:
 
 
 def switch_on(controller: Controller, form: Fields) -> str:
-    asked = forms.asked(views.NewFault, _given(form, "name", "amount", "on", "lasts") | _number(form, "times"))
-    controller.emulator.switch_on(asked.name, amount=asked.amount, on=asked.on, times=asked.times, lasts=asked.lasts)
-    return f"{asked.name} is switched on."
+    wanted = forms.asked(views.NewFault, _given(form, "name", "amount", "on", "lasts") | _number(form, "times"))
+    return f"{controller.switch_on(wanted).fault.name} is switched on."
 
 
 def switch_off(controller: Controller, form: Fields) -> str:
@@ -91,41 +90,31 @@ def open_endpoint(controller: Controller, form: Fields) -> str:
     return f"Every caller of {controller.endpoint_of(asked.vm)} is {asked.vm}."
 
 
-FORMS: Mapping[str, Callable[[Controller, Fields], str]] = {
-    "/play": play,
-    "/step": step,
-    "/advance": advance,
-    "/pause": pause,
-    "/resume": resume,
-    "/reset": reset,
-    "/announce": announce,
-    "/approve": approve,
-    "/cancel": cancel,
-    "/fault-on": switch_on,
-    "/fault-off": switch_off,
-    "/endpoint": open_endpoint,
+class Form(NamedTuple):
+    act: Callable[[Controller, Fields], str]
+    button: Callable[[Fields], str] = lambda _: ""
+    """The id of the button that was pressed, or of where it was: keyboard users go on from there."""
+
+
+FORMS: Mapping[str, Form] = {
+    "/play": Form(play, lambda form: "by-step" if form.get("how") == STEP_BY_STEP else "run"),
+    "/step": Form(step, lambda _: "step"),
+    "/advance": Form(advance, lambda form: f"advance-{form.get('by', '')}"),
+    "/pause": Form(pause, lambda _: "go"),
+    "/resume": Form(resume, lambda _: "go"),
+    "/reset": Form(reset, lambda _: "reset"),
+    "/announce": Form(announce, lambda _: "events"),
+    "/approve": Form(approve, lambda _: "events"),
+    "/cancel": Form(cancel, lambda _: "events"),
+    "/fault-on": Form(switch_on, lambda form: f"switch-{form.get('name', '')}"),
+    "/fault-off": Form(switch_off, lambda form: f"switch-{form.get('name', '')}"),
+    "/endpoint": Form(open_endpoint),
 }
 
 
-PRESSED: Mapping[str, Callable[[Fields], str]] = {
-    "/play": lambda form: "by-step" if form.get("how") == STEP_BY_STEP else "run",
-    "/step": lambda _: "step",
-    "/advance": lambda form: f"advance-{form.get('by', '')}",
-    "/pause": lambda _: "go",
-    "/resume": lambda _: "go",
-    "/reset": lambda _: "reset",
-    "/announce": lambda _: "events",
-    "/approve": lambda _: "events",
-    "/cancel": lambda _: "events",
-    "/fault-on": lambda form: f"switch-{form.get('name', '')}",
-    "/fault-off": lambda form: f"switch-{form.get('name', '')}",
-}
-"""Which button was pressed, by its id, or where it was: whoever uses the keyboard goes on from there."""
-
-
-def pressed(path: str, form: Fields) -> str:
-    """As the end of an address."""
-    found = PRESSED[path](form) if path in PRESSED else ""
+def fragment(path: str, form: Fields) -> str:
+    """The end of the address to go back to."""
+    found = FORMS[path].button(form)
     return f"#{found}" if found and found.replace("-", "").isalnum() and found.isascii() else ""
 
 

@@ -83,7 +83,8 @@ class Pages:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await self._router(scope, receive, send)
+            # With an app in its scope, the router raises what it refuses.
+            await self._router({**scope, "app": self}, receive, send)
         except HTTPException as refusal:
             # The router's: this path has another method.
             answer = self._failure(refusal.status_code, f"{scope['method']} is not what {scope['path']} is for")
@@ -116,12 +117,12 @@ class Pages:
         body, form = await forms.read(request)
         csrf.require_own(request.headers, form.get("form_token", ""), self._form_token)
         try:
-            do = partial(FORMS[request.url.path], self._controller, form)
+            do = partial(FORMS[request.url.path].act, self._controller, form)
             key = form.get("form_key") and f"{request.url.path} {hashlib.sha256(body).hexdigest()}"
             said = await self._results.once(key or "", do)
         except (errors.RefusedError, errors.NotFoundError, errors.ConflictError) as error:
             return await run_in_threadpool(self._page, request, form, error)
-        answer = RedirectResponse(f"{HOME}{query}{actions.pressed(request.url.path, form)}", 303)
+        answer = RedirectResponse(f"{HOME}{query}{actions.fragment(request.url.path, form)}", 303)
         responses.say(answer, responses.name("said", request), said)
         return answer
 

@@ -15,7 +15,7 @@ from forenotice.core import errors
 from forenotice.core.journal import Entry
 from forenotice.core.operations import Event, Operation, Status
 from forenotice.core.timing import Timing
-from forenotice.emulator import faults, run, words
+from forenotice.emulator import faults, run
 from forenotice.emulator.control.app import Controller, key_of
 from forenotice.emulator.emulator import Emulator
 from forenotice.emulator.endpoint import PollPreview
@@ -26,6 +26,7 @@ from forenotice.emulator.scenarios.format import Scenario
 from forenotice.emulator.scenarios.preview import PlannedEvent, PlannedFault, Preview
 from forenotice.portal import timeline
 from forenotice.portal.timeline import Bar, Timeline
+from forenotice.views.emulator import KINDS
 from forenotice.wire import versions
 
 REQUESTS = 20
@@ -92,7 +93,7 @@ def shown(controller: Controller, choice: Choice) -> dict[str, Any]:
         **_callers(emulator),
         "scenarios": known,
         "all_faults": faults.ALL,
-        "kinds": list(words.WORDS),
+        "kinds": list(KINDS),
         "steps": STEPS,
     }
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated, ClassVar, Literal
 
@@ -14,11 +13,11 @@ from forenotice.core.operations import Kind
 from forenotice.emulator import faults
 from forenotice.settings.spans import Span
 from forenotice.toml import Path, Text
+from forenotice.views.emulator import MOST_TIMES
 
 FOREVER = "forever"
 FROZEN = "frozen"
 """The fault that a step of this name switches on."""
-MOST_TIMES = 10_000
 
 Names = tuple[str, ...]
 Times = Annotated[int, msgspec.Meta(ge=1, le=MOST_TIMES)]
@@ -70,14 +69,6 @@ class SpanRange:
         if len(spans) != 2 or spans[0] > spans[1]:
             raise ValueError('a random wait is a list of the shortest and the longest, such as ["5m", "15m"]')
         return cls(*spans)
-
-
-class Amount(timedelta):
-    """Of a fault; `-5m` is a clock that is behind."""
-
-    @classmethod
-    def read(cls, written: object) -> "Amount":
-        return cls(seconds=faults.read_amount(str(written)).total_seconds())
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -136,7 +127,7 @@ class CancelAction(Action, frozen=True, kw_only=True):
 class FaultAction(Action, frozen=True, kw_only=True):
     verb = "fault"
     fault: str
-    amount: Amount | None = None
+    amount: faults.Amount | None = None
     lasts: Span | None = None
     times: Times | None = None
     on: faults.On | None = None

@@ -10,7 +10,7 @@ from typing import Literal, Self
 
 from forenotice.core import errors, fleet, timing
 from forenotice.core.operations import Kind
-from forenotice.emulator import faults, words
+from forenotice.emulator import faults
 from forenotice.emulator.emulator import Emulator
 from forenotice.emulator.request_log import RequestLog
 from forenotice.emulator.simulation import Announcement, Simulation
@@ -19,6 +19,7 @@ from forenotice.emulator.testing.playback import Playback
 from forenotice.settings.spans import Span
 from forenotice.settings.values import SPEED_MAX, SPEED_MIN
 from forenotice.toml import nearest
+from forenotice.views.emulator import KINDS
 from forenotice.wire import versions
 
 Duration = str | timedelta
@@ -213,7 +214,7 @@ class ScheduledEvents:
         """From now on; used with `with`, until the end of the block."""
         self._running.switch_on(
             name,
-            amount=faults.read_amount(amount) if isinstance(amount, str) else amount,
+            amount=faults.Amount.read(amount) if isinstance(amount, str) else amount,
             on=on,
             times=times,
             lasts=None if lasts is None else _span(lasts),
@@ -275,9 +276,9 @@ class FaultHandle:
 
 
 def _kind(name: Kind | str) -> Kind:
-    found = words.WORDS.get(str(name).lower())
+    found = KINDS.get(str(name).lower())
     if found is None:
-        raise errors.RefusedError(nearest(str(name), list(words.WORDS), "kind of event"))
+        raise errors.RefusedError(nearest(str(name), list(KINDS), "kind of event"))
     return found
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from forenotice.core import errors
 from forenotice.emulator.scenarios import preview, reader
 from forenotice.emulator.scenarios.format import Scenario
-from forenotice.emulator.views import ScenarioSummary
 from forenotice.toml import nearest
+from forenotice.views.emulator import ScenarioSummary
 
 SUFFIX = ".toml"
 _FOLDER = resources.files(__name__)

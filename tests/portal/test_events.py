@@ -17,8 +17,8 @@ from forenotice.core.operations import Kind
 from forenotice.core.roles import Role, access
 from forenotice.core.timing import Retries, Timing
 from forenotice.portal import renderer
-from forenotice.portal.milestones import Moments
 from forenotice.portal.pages import events
+from forenotice.portal.pages.events import Moments
 from forenotice.service import calls, maintenance, overview, queries
 from forenotice.service.calls import Call
 from forenotice.service.guests import Guests

@@ -4,7 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from forenotice.portal.milestones import Moments, draw
+from forenotice.portal.pages.events import Moments
+from forenotice.portal.pages.events import draw_milestones as draw
 
 ZERO = datetime(2026, 1, 1, tzinfo=UTC)
 WAITS = ["Announced", "Approval", "NotBefore", "Start", "Done"]

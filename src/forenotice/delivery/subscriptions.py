@@ -13,6 +13,7 @@ from forenotice.core.journal import SubscriptionState
 from forenotice.core.operations import Status
 from forenotice.core.roles import EVERYTHING, Access, Need
 from forenotice.delivery import messages
+from forenotice.service import views
 from forenotice.service.calls import Call, command, recalled
 from forenotice.service.context import Service, UnitOfWork
 from forenotice.ssrf import OutgoingError, describe_status, origin
@@ -188,20 +189,7 @@ def deliveries(service: Service, wanted: str, *, after: int = 0, limit: int = 10
 
 def view(subscription: Subscription, pending: int) -> shown.Subscription:
     """Without the secret: it is shown when it is made, and never again."""
-    return shown.Subscription(
-        id=subscription.id,
-        name=subscription.name,
-        url=subscription.url,
-        types=list(subscription.types),
-        groups=subscription.groups,
-        statuses=list(subscription.statuses),  # type: ignore[arg-type]
-        status=subscription.status,
-        why=subscription.why,
-        position=subscription.position,
-        pending=pending,
-        created_at=subscription.created_at,
-        by=subscription.by,
-    )
+    return views.of(shown.Subscription, subscription, pending=pending)
 
 
 def _view(reader: Reader, subscription: Subscription, access: Access = EVERYTHING) -> shown.Subscription:
@@ -223,15 +211,7 @@ def _action(reader: Reader, position: int) -> str | None:
 
 
 def _delivery(delivery: Delivery, action: str | None) -> shown.Delivery:
-    return shown.Delivery(
-        position=delivery.position,
-        action=action,
-        lane=delivery.lane,
-        attempts=delivery.attempt,
-        tried_since=delivery.tried_since,
-        due_at=delivery.due_at,
-        error=delivery.error,
-    )
+    return views.of(shown.Delivery, delivery, action=action, attempts=delivery.attempt)
 
 
 def _checked(service: Service, fields: Mapping[str, Any]) -> dict[str, Any]:

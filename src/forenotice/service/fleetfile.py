@@ -8,8 +8,9 @@ from msgspec import UNSET
 from forenotice import toml, validation
 from forenotice.core import errors
 from forenotice.core.fleet import ScopeKind
-from forenotice.core.membership import VmSpec
+from forenotice.core.membership import SETTABLE, VmSpec
 from forenotice.core.reconciliation import FleetSpec, GroupSpec, HostSpec
+from forenotice.service import views
 from forenotice.service.context import Service
 from forenotice.views.base import Request
 from forenotice.views.fleet import Facts, Fleet, GroupTable, HostTable, Policy, VmTable
@@ -61,18 +62,8 @@ def _vm(name: str, vm: VmTable) -> VmSpec:
             f"vms.{name}: size is how much of its host's capacity the VM takes, a number such as 4; what guests "
             "see as vmSize is facts.size"
         )
-    return VmSpec(
-        name=name,
-        host=vm.host,
-        group=vm.group,
-        update_domain=vm.update_domain,
-        fault_domain=vm.fault_domain,
-        spot=vm.spot,
-        addresses=tuple(vm.addresses),
-        vm_id=vm.vm_id,
-        facts=vm.facts.facts(),
-        size=vm.size,
-    )
+    given = {field: getattr(vm, field) for field in SETTABLE}
+    return VmSpec(**{**given, "name": name, "addresses": tuple(vm.addresses), "facts": vm.facts.facts()})
 
 
 def _toml(data: bytes) -> object:
@@ -116,16 +107,10 @@ def export(service: Service) -> Fleet:
             if scope.kind is not ScopeKind.STANDALONE
         },
         vms={
-            name: VmTable(
-                vm_id=vm.vm_id,
-                host=vm.host,
-                group=vm.group,
-                update_domain=vm.update_domain,
-                fault_domain=vm.fault_domain,
-                spot=vm.spot,
-                addresses=list(vm.addresses),
+            name: views.of(
+                VmTable,
+                vm,
                 facts=Facts.of(vm.facts),
-                size=vm.size,
                 policy=Policy.of(world.scopes[vm.scope].policy) if vm.group is None else UNSET,
             )
             for name, vm in sorted(world.vms.items())

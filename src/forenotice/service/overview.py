@@ -73,18 +73,7 @@ def _bar(service: Service, life: EventSummary, now: datetime) -> maintenance.Bar
         expected_end = rollout_plan.expected_end(
             life.kind, not_before=life.not_before, started_at=started_at, now=now, timing=service.timing
         )
-    return maintenance.Bar(
-        id=life.id,
-        scope=life.scope,
-        resources=list(life.resources),
-        type=life.type,
-        status=life.status,
-        created_at=life.created_at,
-        not_before=life.not_before,
-        started_at=started_at,
-        ended_at=life.ended_at,
-        expected_end=expected_end,
-    )
+    return views.of(maintenance.Bar, life, started_at=started_at, expected_end=expected_end)
 
 
 def with_reasons(

@@ -15,6 +15,7 @@ from forenotice import datadirectory
 from forenotice.core import errors, fleet, roles
 from forenotice.core import roles as network
 from forenotice.core.roles import Access, Role
+from forenotice.service import views
 from forenotice.service.calls import SYSTEM, Call, command
 from forenotice.service.context import Service, UnitOfWork
 from forenotice.settings.spans import NEVER, Span
@@ -317,15 +318,4 @@ def _shown(service: Service, token: Token) -> shown.Token:
 
 
 def _view(token: Token) -> shown.Token:
-    return shown.Token(
-        id=token.id,
-        name=token.name,
-        role=Role(token.role),
-        scopes=token.selector,
-        networks=list(token.networks),
-        expires_at=token.expires_at,
-        previous_until=token.previous_until,
-        created_at=token.created_at,
-        last_used_at=token.last_used_at,
-        revoked_at=token.revoked_at,
-    )
+    return views.of(shown.Token, token, role=Role(token.role), scopes=token.selector)

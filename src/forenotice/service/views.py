@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -16,6 +16,8 @@ from forenotice.core.rollout_plan import Plan, PlannedStop, expected
 from forenotice.core.rollouts import KINDS, Request, Rollout, Stop, StopStatus, Tally
 from forenotice.core.timing import Timing
 from forenotice.views import fleet, history, maintenance, rollouts
+
+S = TypeVar("S", bound=msgspec.Struct)
 
 NAMES = {kind: name for name, kind in KINDS.items()}
 EXPLANATIONS: Mapping[str, Any] = {
@@ -36,16 +38,20 @@ def plain(value: object) -> Any:
     return value
 
 
+def of(struct: type[S], source: object, /, **others: Any) -> S:
+    """A struct whose fields are the attributes of the same name, except for the others; with lists and dicts."""
+    same = {name: _value(getattr(source, name)) for name in struct.__struct_fields__ if name not in others}
+    return struct(**same, **others)
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return list(value)
+    return dict(value) if isinstance(value, Mapping) else value
+
+
 def host(host: Host, vms: int, used: float) -> fleet.Host:
-    return fleet.Host(
-        name=host.name,
-        cordoned=host.cordoned,
-        labels=dict(host.labels),
-        capacity=host.capacity,
-        address=host.address,
-        used=used,
-        vms=vms,
-    )
+    return of(fleet.Host, host, used=used, vms=vms)
 
 
 def loaded_host(draft: Draft, name: str) -> fleet.Host:
@@ -53,18 +59,10 @@ def loaded_host(draft: Draft, name: str) -> fleet.Host:
 
 
 def vm(vm: Vm, scope: Scope, now: datetime, timing: Timing) -> fleet.Vm:
-    return fleet.Vm(
-        name=vm.name,
-        vm_id=vm.vm_id,
-        host=vm.host,
-        group=vm.group,
-        scope=vm.scope,
-        update_domain=vm.update_domain,
-        fault_domain=vm.fault_domain,
-        spot=vm.spot,
-        addresses=list(vm.addresses),
+    return of(
+        fleet.Vm,
+        vm,
         facts=fleet.Facts.of(vm.facts),
-        size=vm.size,
         policy=fleet.Policy.of(scope.policy) if vm.group is None else None,
         incarnation=scope.incarnation,
         listening=is_listening(scope, now, timing),
@@ -73,62 +71,32 @@ def vm(vm: Vm, scope: Scope, now: datetime, timing: Timing) -> fleet.Vm:
 
 
 def group(scope: Scope, vms: int, now: datetime, timing: Timing) -> fleet.Group:
-    return fleet.Group(
-        name=scope.name,
-        kind=scope.kind,
-        policy=fleet.Policy.of(scope.policy),
-        vms=vms,
-        incarnation=scope.incarnation,
-        listening=is_listening(scope, now, timing),
-        last_heard=scope.last_heard,
-    )
+    policy = fleet.Policy.of(scope.policy)
+    return of(fleet.Group, scope, policy=policy, vms=vms, listening=is_listening(scope, now, timing))
 
 
 def operation(operation: Operation, events: Iterable[Event]) -> maintenance.Operation:
     planned = operation.status is Status.PLANNED
     # While held, the time is unknown: `due_at` is only the next check.
     held = planned and operation.held
-    return maintenance.Operation(
-        id=operation.id,
-        kind=operation.kind,
-        host=operation.host,
-        vms=list(operation.vms),
-        status=operation.status,
-        created_at=operation.created_at,
+    return of(
+        maintenance.Operation,
+        operation,
         not_before=None if held else operation.not_before,
         announce_at=operation.due_at if planned and not held else None,
-        started_at=operation.started_at,
-        ended_at=operation.ended_at,
-        by=operation.by,
-        reason=operation.reason,
-        rollout=operation.rollout,
-        targets=dict(operation.targets),
-        attempt=operation.attempt,
-        failures=dict(operation.failures),
         events=[event_of(operation, event) for event in events],
     )
 
 
 def event_of(operation: Operation, event: Event) -> maintenance.Event:
-    return maintenance.Event(
-        id=event.id,
-        operation=event.operation,
+    return of(
+        maintenance.Event,
+        event,
         kind=operation.kind,
         host=operation.host,
-        scope=event.scope,
         group=_group_of(event.scope),
-        resources=list(event.resources),
-        type=event.type,
-        source=event.source,
-        description=event.description,
         duration_seconds=event.duration,
-        status=event.status.value,  # type: ignore[arg-type]
-        created_at=event.created_at,
-        not_before=event.not_before,
-        approved_at=event.approved_at,
-        approved_by=event.approved_by,
-        implied=event.implied,
-        ended_at=event.ended_at,
+        status=event.status.value,
     )
 
 
@@ -139,32 +107,11 @@ def _group_of(scope: str) -> str | None:
 
 def explanation(found: explanations.Explanation) -> Any:
     """An explanation of an event, an operation or a rollout, each a struct of its own."""
-    return EXPLANATIONS[found.noun](
-        **{found.noun: found.id},
-        sentence=found.sentence,
-        sentences=list(found.sentences),
-        since=found.since,
-        until=found.until,
-        waiting_for=plain(found.waiting_for),
-    )
+    return of(EXPLANATIONS[found.noun], found, waiting_for=plain(found.waiting_for), **{found.noun: found.id})
 
 
 def entry(seq: int, entry: Entry) -> history.Entry:
-    return history.Entry(
-        seq=seq,
-        at=entry.at,
-        action=entry.action,
-        by=entry.by,
-        origin=entry.origin,
-        reason=entry.reason,
-        scope=entry.scope,
-        event=entry.event,
-        operation=entry.operation,
-        host=entry.host,
-        vm=entry.vm,
-        rollout=entry.rollout,
-        data=plain(entry.data),
-    )
+    return of(history.Entry, entry, seq=seq, data=plain(entry.data))
 
 
 def rollout(rollout: Rollout, tally: Sequence[Tally]) -> rollouts.Rollout:
@@ -174,23 +121,15 @@ def rollout(rollout: Rollout, tally: Sequence[Tally]) -> rollouts.Rollout:
 def listed_rollout(rollout: Rollout, tally: Sequence[Tally]) -> rollouts.ListedRollout:
     """As one of many: it does not say which host is in which wave."""
     found = rollout.gate_result
-    return rollouts.ListedRollout(
-        id=rollout.id,
+    return of(
+        rollouts.ListedRollout,
+        rollout,
         **_options(rollout),
-        status=rollout.status,
-        why=rollout.why,
         wave=rollout.wave + 1,
         waves=len({some.wave for some in tally}),
         wave_began_at=rollout.opened_at,
-        failures=rollout.failures,
         progress=_progress(tally),
-        gate_result=None
-        if found is None
-        else rollouts.GateResult(green=found.green, status=found.status, output=found.output, at=found.at),
-        created_at=rollout.created_at,
-        ended_at=rollout.ended_at,
-        by=rollout.by,
-        reason=rollout.reason,
+        gate_result=None if found is None else of(rollouts.GateResult, found),
     )
 
 
@@ -225,48 +164,27 @@ def _domains(several: Iterable[tuple[int, ...]]) -> list[int]:
 
 
 def stop(stop: Stop) -> rollouts.RolloutHost:
-    return rollouts.RolloutHost(
-        host=stop.host,
-        wave=stop.wave + 1,
-        update_domains=list(stop.update_domains),
-        status=stop.status,
-        operation=stop.operation,
-        why=stop.why,
-    )
+    return of(rollouts.RolloutHost, stop, wave=stop.wave + 1)
 
 
 def plan(plan: Plan, request: Request) -> rollouts.RolloutPlan:
-    return rollouts.RolloutPlan(
+    return of(
+        rollouts.RolloutPlan,
+        plan,
         **_options(request),
-        begins_at=plan.begins_at,
-        ends_at=plan.ends_at,
         waves=_waves(plan),
-        stops=[
-            rollouts.PlannedHost(
-                host=stop.host,
-                wave=stop.wave + 1,
-                update_domains=list(stop.update_domains),
-                vms=list(stop.vms),
-                announced_at=stop.announced_at,
-                not_before=stop.not_before,
-                ends_at=stop.ends_at,
-            )
-            for stop in plan.stops
-        ],
+        stops=[of(rollouts.PlannedHost, stop, wave=stop.wave + 1) for stop in plan.stops],
         groups=[
-            rollouts.PlannedScope(
-                scope=group.scope,
+            of(
+                rollouts.PlannedScope,
+                group,
                 group=_group_of(group.scope),
-                members=group.members,
                 out_seconds=group.out.total_seconds(),
-                most_out=group.most_out,
-                allowed=group.allowed,
                 budget=group.budget or None,
                 delayed_hosts=group.delayed,
             )
             for group in plan.groups
         ],
-        empty=list(plan.empty),
         assumes=_assumes(request.kind),
     )
 

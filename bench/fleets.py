@@ -23,7 +23,7 @@ PER_HOST = 50
 PER_SCOPE = 5
 
 
-class Nobody:
+class NullPublisher:
     """No guest is told: nobody is served yet."""
 
     def documents(self, documents: Sequence[Document]) -> None:
@@ -46,7 +46,7 @@ def service(data: Path) -> Iterator[Service]:
     data.mkdir(exist_ok=True)
     store = open_store(f"sqlite:///{database(data)}", migrate=True)
     try:
-        yield Service(store=store, runtime=Runtime(), timing=Timing(), publisher=Nobody(), allows_loopback=True)
+        yield Service(store=store, runtime=Runtime(), timing=Timing(), publisher=NullPublisher(), allows_loopback=True)
     finally:
         store.close()
 

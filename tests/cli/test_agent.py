@@ -116,7 +116,7 @@ def test_peers_are_really_tried(tmp_path: Path, secret: Path, bob: Vm) -> None:
     assert (told.return_value, found["ok"]) == (0, True)
     (peer,) = found["peers"]
     assert (peer["name"], peer["address"], peer["ok"]) == ("bob", bob.place, True)
-    assert peer["said"].startswith("hears alice, after ")
+    assert peer["said"].startswith("received from alice in ")
     assert bob.known == []
     told = check_peers(tmp_path, config(secret, f'bob = "{bob.place}", carol = "{dead}"'))
     assert told.return_value == 1

@@ -62,14 +62,14 @@ def test_our_own_server_is_healthy() -> None:
     assert verdicts(found) == {}
     assert list(found) == ["endpoint", "proxy", "route", "header", "version", "clock", "rate", "long wait", "name"]
     assert found["endpoint"].said == f"{url} answers (given)"
-    assert found["long wait"].said.startswith("yes")
+    assert found["long wait"].said.startswith("supported")
     assert found["name"].said == "web-0 (the endpoint), named by 1 of 1 events now"
 
 
 def test_azure_is_healthy() -> None:
     found = examined_with(azure)
     assert verdicts(found) == {}
-    assert found["long wait"].said == "no: polled once a second"
+    assert found["long wait"].said == "not supported: polled once a second"
     assert found["version"].said == "api-version 2020-07-01 is accepted; 2031-01-01 is known, too"
     assert found["name"].said == "WestNO_0 (the endpoint), named by 1 of 2 events now"
 
@@ -158,7 +158,7 @@ def test_nobody_there_is_a_problem_and_ends_with_1(
     assert endpoint.startswith("problem  endpoint  cannot reach the metadata endpoint http://127.0.0.1:9")
     assert proxied.startswith("warning  proxy     http_proxy set")
     assert proxied.endswith("add 127.0.0.1 to NO_PROXY")
-    assert route.startswith("problem  route     no answer (connection refused): ")
+    assert route.startswith("problem  route     no response (connection refused): ")
     assert "secret" not in out
 
 

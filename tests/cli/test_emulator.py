@@ -103,9 +103,9 @@ def test_waiting_for_an_event(emulator: Controlled, run: Run, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("cancel", "flag", "said"),
     [
-        (True, "--approved", "Canceled: nobody approved it in time"),
+        (True, "--approved", "Canceled: it was not approved in time"),
         (True, "--started", "Canceled: it never started"),
-        (False, "--approved", "Started: nobody approved it in time"),
+        (False, "--approved", "Started: it was not approved in time"),
     ],
 )
 def test_what_never_comes_is_not_waited_for(emulator: Controlled, run: Run, cancel: bool, flag: str, said: str) -> None:

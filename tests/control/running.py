@@ -14,7 +14,7 @@ from typing import Any
 from tests.databases import new_sqlite
 
 from forenotice import controlsocket
-from forenotice.cli.server import Nobody
+from forenotice.cli.server import NullPublisher
 from forenotice.control import app
 from forenotice.control.metrics import Metrics
 from forenotice.control.server import ControlServer
@@ -109,7 +109,12 @@ def running(
 
     metrics = Metrics(events=live, guests=lambda: counts)
     service = Service(
-        store=store, runtime=Runtime(), timing=Timing(), publisher=Nobody(), telemetry=metrics, allows_loopback=True
+        store=store,
+        runtime=Runtime(),
+        timing=Timing(),
+        publisher=NullPublisher(),
+        telemetry=metrics,
+        allows_loopback=True,
     )
     token = tokens.create(service, calls.SYSTEM, name="admin")["token"]
     tail = Tail(service, heartbeat=heartbeat)

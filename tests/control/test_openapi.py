@@ -20,7 +20,7 @@ from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi import checks
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from forenotice.cli.server import Nobody
+from forenotice.cli.server import NullPublisher
 from forenotice.control import app, responses
 from forenotice.control.api import ROUTES
 from forenotice.control.metrics import Metrics
@@ -85,7 +85,12 @@ def _service(path: Path) -> Service:
     store = open_store(f"sqlite:///{path}", migrate=not path.exists())
     metrics = Metrics(events=dict, guests=dict)
     return Service(
-        store=store, runtime=Runtime(), timing=Timing(), publisher=Nobody(), telemetry=metrics, allows_loopback=True
+        store=store,
+        runtime=Runtime(),
+        timing=Timing(),
+        publisher=NullPublisher(),
+        telemetry=metrics,
+        allows_loopback=True,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.delivery.receiving import DEADLINE, Receiver
 
-from forenotice.cli.server import Nobody
+from forenotice.cli.server import NullPublisher
 from forenotice.core.roles import EVERYTHING
 from forenotice.core.timing import Timing
 from forenotice.delivery import subscriptions
@@ -29,7 +29,7 @@ class Teller:
             store=store,
             runtime=Runtime(),
             timing=Timing(),
-            publisher=Nobody(),
+            publisher=NullPublisher(),
             outgoing=OutgoingClient(private=private),
         )
 

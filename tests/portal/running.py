@@ -15,7 +15,7 @@ from tests.control.running import DEADLINE, serving
 from tests.databases import new_sqlite
 
 from forenotice import demo
-from forenotice.cli.server import Nobody
+from forenotice.cli.server import NullPublisher
 from forenotice.clock import CheckedClock, SystemClock
 from forenotice.control import app as api
 from forenotice.control.metrics import Metrics
@@ -157,7 +157,7 @@ def running(
         store=store,
         runtime=Runtime(clock=clock or SystemClock()),
         timing=timing or Timing(),
-        publisher=Nobody(),
+        publisher=NullPublisher(),
         telemetry=None,
         allows_loopback=True,
     )

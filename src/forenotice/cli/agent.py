@@ -119,7 +119,7 @@ def check(agent: Agent, peers: bool) -> int:
 
 
 def _check_peers(config: Config, found: Status | None) -> Sequence[PeerCheck]:
-    """All whose address is given, and all that share a live event with this VM. RefusedError: nobody can be checked."""
+    """All whose address is given, and all that share a live event with this VM. RefusedError: there is none."""
     if config.peers is None:
         raise ConfigError("agent.toml has no [peers], so there is no peer to check: add it, or leave out --peers")
     me = config.name or (found.name if found else "")
@@ -144,7 +144,9 @@ def _check_peer(config: PeersConfig, listen: str, me: str, now: datetime, name: 
     why = peering.attempt(config, me, name, now, listen)
     address = "{}:{}".format(*Addresses(config).of(name))
     seconds = time.monotonic() - begun
-    return PeerCheck(name=name, address=address, ok=not why, said=why or f"hears {me}, after {seconds * 1000:.0f} ms")
+    return PeerCheck(
+        name=name, address=address, ok=not why, said=why or f"received from {me} in {seconds * 1000:.0f} ms"
+    )
 
 
 def _rehearsed(handler: Any) -> Outcome:
@@ -196,14 +198,14 @@ def _unusable(listen: str) -> str | None:
 def _warnings(config: Config) -> Iterator[str]:
     place = secretfiles.nearest(Path(config.state))
     if place.is_dir() and not os.access(place, os.W_OK | os.X_OK):
-        yield f"{place}, for the state directory, cannot be written by whoever runs this check."
+        yield f"{place}, for the state directory, cannot be written by the user who runs this check."
     if config.act_for:
         yield f"It also acts for {', '.join(config.act_for)}."
     if config.unapproved:
         kinds = ", ".join(config.unapproved)
         yield f'No handler prepares for {kinds}: such events are not approved, unless approve = "always" is set.'
     if config.approve.when == "never":
-        yield "It never approves: events start at their NotBefore, or when somebody else approves."
+        yield "It never approves: events start at their NotBefore, or when another VM or an operator approves."
 
 
 def _begins(handler: Common) -> str:

@@ -161,7 +161,7 @@ def operator(
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask before something that cannot be undone, if there is somebody to ask."""
+    """Ask before something that cannot be undone, if standard input is a terminal."""
     if not yes and sys.stdin.isatty() and not _agrees(question):
         raise errors.RefusedError("nothing was done: it was not confirmed")
 
@@ -175,7 +175,7 @@ def confirm_first_request(host: str, *, yes: bool) -> None:
         "and its response may take two minutes."
     )
     if not sys.stdin.isatty():
-        raise UsageError(f"{effect} This is not a terminal, so nobody can confirm that: give --yes")
+        raise UsageError(f"{effect} This is not a terminal, so it cannot be confirmed: give --yes")
     if not _agrees(f"{effect} Continue?"):
         raise errors.RefusedError("no request was sent: it was not confirmed")
 
@@ -239,7 +239,7 @@ def names(noun: str) -> Completer:
 
 
 def ids(noun: str) -> Completer:
-    """Of what is live: nobody types the id of what is over."""
+    """Of what is live: ids of what has ended are rarely typed."""
 
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Any]:
         return [each for each in _completions(ctx, noun, "id", live=True) if each.startswith(incomplete)]

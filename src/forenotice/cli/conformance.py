@@ -37,7 +37,7 @@ _PATH = re.compile(r"/metadata/[^#]*\Z", re.IGNORECASE)
 
 
 def _endpoint(url: str) -> Candidate:
-    # Whoever pastes what a client requests means the same endpoint.
+    # The URL that a client requests stands for its endpoint.
     return discovery.parse(_PATH.sub("", url), "URL")
 
 
@@ -248,7 +248,7 @@ def _encodable(row: str) -> str:
 
 
 def _progress(said: str) -> None:
-    """One line that is written over, for somebody who waits."""
+    """One line that is overwritten, on a terminal."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[K{plain(said)}")
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""`forenotice guest doctor`: what keeps this VM from hearing of its events, found by asking as a guest does."""
+"""`forenotice guest doctor`: what keeps this VM from receiving its events, found by requests such as guests send."""
 
 import ipaddress
 import threading
@@ -23,11 +23,11 @@ from forenotice.wire import versions
 TIMEOUT = 10.0
 LARGEST = 1024 * 1024
 SPACING = 0.25
-"""Seconds between questions: fewer than 5 a second."""
+"""Seconds between requests: fewer than 5 a second."""
 POLLS = 4
 SLOW = 2.0
 HELD = 0.8
-"""Seconds after which an answer that may wait for one did wait."""
+"""Seconds after which a response was held, if it was allowed to be."""
 NO_SUCH_VERSION = "1900-01-01"
 PROXY_VARIABLES = ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
 
@@ -51,21 +51,21 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """What came of one question."""
+    """The result of one request."""
 
     answer: Response | None = None
     reason: str = ""
-    """Why there was no answer."""
+    """Why there was no response."""
     seconds: float
 
     @property
     def status(self) -> int:
-        """0: there was no answer."""
+        """0: there was no response."""
         return 0 if self.answer is None else self.answer.status
 
 
 class Prober:
-    """Asks slowly enough not to be refused for it."""
+    """Sends requests slowly enough not to be refused for their rate."""
 
     def __init__(self, host: str, port: int, api_version: str, spacing: float) -> None:
         self.api_version = api_version
@@ -130,8 +130,8 @@ class Doctor:
 
 def route(first: Probe) -> Check:
     if first.status:
-        return _ok("route", f"connected and answered within {first.seconds:.2f} s")
-    return _problem("route", f"no answer ({first.reason})", "there must be a route to it, and no firewall in between")
+        return _ok("route", f"connected, and the response took {first.seconds:.2f} s")
+    return _problem("route", f"no response ({first.reason})", "there must be a route to it, and no firewall in between")
 
 
 def proxy(host: str, environ: Mapping[str, str]) -> Check:
@@ -141,7 +141,7 @@ def proxy(host: str, environ: Mapping[str, str]) -> Check:
         return _ok("proxy", "no proxy is set here")
     if _is_spared(host, environ.get("no_proxy") or environ.get("NO_PROXY") or ""):
         return _ok("proxy", f"{found} set, but not for {host}")
-    said = f"{found} set: forenotice asks past it, but other clients would be refused"
+    said = f"{found} set: forenotice does not use it, but other clients would be refused"
     return _warning("proxy", said, f"add {host} to NO_PROXY")
 
 
@@ -149,7 +149,7 @@ def header(prober: Prober) -> Check:
     status = prober.ask(headers={}).status
     if status == 400:
         return _ok("header", "a request without `Metadata: true` is refused")
-    said = f"a request without `Metadata: true` gets {status or 'no answer'}, not 400"
+    said = f"a request without `Metadata: true` gets {status or 'no response'}, not 400"
     return _warning("header", said, "something in between adds the header, or this is an emulator")
 
 
@@ -158,12 +158,12 @@ def version(prober: Prober, first: Probe) -> Check:
     if first.status != 200:
         known = ", ".join(client_errors.newest_versions(first.answer)) if first.answer else ""
         said = f"api-version {name} gets {first.status}" + (f"; known are {known}" if known else "")
-        return _problem("version", said, "whoever runs the endpoint must tell why")
+        return _problem("version", said, "ask the operator of the endpoint for the reason")
     if name != NEWEST:
         said = (
             f"api-version {name} is the newest that the endpoint and forenotice both know: it has no {_lacking(name)}"
         )
-        return _warning("version", said, "handlers and rules are told nothing of that")
+        return _warning("version", said, "handlers and rules do not see these")
     other = prober.ask(NO_SUCH_VERSION)
     if other.status == 200:
         return _warning("version", f"api-version {name} is accepted, but so is any other", "is it an emulator?")
@@ -184,7 +184,7 @@ def clock(ahead: float) -> Check:
     if not ahead:
         return _ok("clock", "this clock and the endpoint's agree within 2 s")
     said = f"the endpoint's clock is {abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} this one"
-    return _warning("clock", said, "set this one by NTP; forenotice reckons with the difference, other clients do not")
+    return _warning("clock", said, "set this one by NTP; forenotice allows for the difference, other clients do not")
 
 
 def rate(prober: Prober) -> Check:
@@ -194,7 +194,7 @@ def rate(prober: Prober) -> Check:
     refused = sum(probe.status == 429 for probe in probes)
     if refused:
         return _warning(
-            "rate", f"{said}, {refused} refused (429)", "programs in this VM ask more than 5 times a second"
+            "rate", f"{said}, {refused} refused (429)", "programs in this VM send more than 5 requests a second"
         )
     if took > SLOW:
         return _warning("rate", said, "the endpoint is slow: little would be left of a Preempt's 30 seconds")
@@ -207,8 +207,8 @@ def long_wait(prober: Prober) -> Check:
     if tag:
         held = prober.ask(headers={**HEADERS, "If-None-Match": tag, "Prefer": "wait=1"})
         if held.status == 304 and held.seconds > HELD:
-            return _ok("long wait", "yes: changes are heard of at once")
-    return _ok("long wait", "no: polled once a second")
+            return _ok("long wait", "supported: changes arrive at once")
+    return _ok("long wait", "not supported: polled once a second")
 
 
 def report(checks: Sequence[Check]) -> dict[str, object]:

@@ -145,7 +145,7 @@ def explain(ctx: Emulator, event: str) -> None:
 @drive(
     "wait",
     EVENT,
-    switch("--approved", "Until somebody has approved it."),
+    switch("--approved", "Until it is approved."),
     switch("--started", "Until it has started."),
     switch("--gone", "Until it is over; the default."),
     option("--timeout", "TIME", "Wait at most this long, in real time, such as 30s.", type=Read(Span.read)),
@@ -312,7 +312,7 @@ def _never(event: "views.emulator.Event", what: str) -> str | None:
     if status == "Scheduled":
         return None
     if what == "approved":
-        return f"{status}: nobody approved it in time"
+        return f"{status}: it was not approved in time"
     if what == "started":
         return "Canceled: it never started" if status == "Canceled" else ""
     return "" if event.ended_at else None

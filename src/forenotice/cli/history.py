@@ -36,7 +36,7 @@ COLUMNS = ("at", "action", "about", "what happened", "by", "from", "why")
     option("--event", "EVENT", "Only about an event."),
     option("--operation", "ID", "Only about an operation."),
     option("--rollout", "ID", "Only about a rollout."),
-    option("--by", "WHO", "Only what somebody did."),
+    option("--by", "WHO", "Only what this operator or VM did."),
     option("--since", "TIME", "From this moment on, or from so long ago: 2h.", type=MOMENT),
     option("--until", "TIME", "Before this moment, or before so long ago.", type=MOMENT),
     option("--format form", "jsonl|csv", "Export all matching entries in this format, oldest first."),

@@ -32,7 +32,7 @@ class Restored(msgspec.Struct):
     epoch: int
 
 
-class Nobody:
+class NullPublisher:
     """A publisher without guests: a running service learns of changes from the store."""
 
     def documents(self, documents: Sequence[object]) -> None: ...
@@ -93,7 +93,7 @@ def _on(store: "Store") -> "Service":
     from forenotice.runtime import Runtime
     from forenotice.service.context import Service
 
-    return Service(store=store, runtime=Runtime(), timing=Timing(), publisher=Nobody())
+    return Service(store=store, runtime=Runtime(), timing=Timing(), publisher=NullPublisher())
 
 
 def create_token(

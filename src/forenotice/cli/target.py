@@ -45,7 +45,7 @@ def find(settings: OperatorSettings) -> Target:
         return Target(directory=found[0], tokens=_tokens(settings, found[0]))
     _tokens(settings, *settings.directories)
     raise errors.UnavailableError(
-        f"cannot reach the control plane: no `forenotice serve` uses the data directory {settings.data} just now; "
+        f"cannot reach the control plane: no `forenotice serve` uses the data directory {settings.data}; "
         "start it, name another directory with --data, or give --control-url and --token"
     )
 

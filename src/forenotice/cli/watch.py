@@ -34,7 +34,7 @@ IN_ANY_CASE = 30.0
 MOST_EVENTS = 200
 MOST_ENTRIES = 12
 EXPLAINED = 5
-"""Events, and rollouts, whose reason is asked for at one look."""
+"""Events, and rollouts, that one poll explains."""
 REASON_LASTS = 10.0
 
 Waiting = Union["views.maintenance.Event", "views.rollouts.ListedRollout"]
@@ -83,7 +83,7 @@ class Snapshot:
 
 
 class Poller:
-    """Asks, and keeps what was answered."""
+    """Requests what is shown, and keeps the responses."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -113,7 +113,7 @@ class Poller:
         else:
             page = self._api.get(views.base.Page[views.maintenance.Event], "events", live=True, limit=MOST_EVENTS)
             found = Snapshot(
-                events=tuple(sorted(page.items, key=_turn)),
+                events=tuple(sorted(page.items, key=_order)),
                 more_events=page.next is not None,
                 rollouts=tuple(self._rollouts()),
                 entries=entries,
@@ -152,7 +152,7 @@ class Poller:
         return {key: reason for key, reason in kept.items() if reason is not None}
 
 
-def _turn(event: "views.maintenance.Event") -> tuple[object, ...]:
+def _order(event: "views.maintenance.Event") -> tuple[object, ...]:
     """What has started first, then by NotBefore."""
     return event.status != "Started", event.not_before, natural_key(event.resources[0]), event.id
 
@@ -162,7 +162,7 @@ def _is_stale(kept: Reason | None, thing: Waiting, now: float) -> bool:
 
 
 class PollThread(threading.Thread):
-    """Looks every other second, beside whoever shows it."""
+    """Polls every other second, in a thread of its own."""
 
     def __init__(self, poller: Poller, tell: Callable[[Snapshot | Exception], None]) -> None:
         super().__init__(name="watch", daemon=True)
@@ -345,7 +345,7 @@ def _updates(poller: Poller) -> Iterator["queue.SimpleQueue[Update]"]:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Ctrl-C is how one leaves, and whoever ends it otherwise leaves the terminal as clean."""
+    """Ctrl-C and SIGTERM both end it, and leave the terminal clean."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield

@@ -277,7 +277,7 @@ def _read(row: Setting, origin: str, words: tuple[str, ...]) -> object:
 
 
 def _file(path: Path) -> Mapping[str, object]:
-    """Whoever can change it could make the service run a gate of theirs, or send tokens elsewhere."""
+    """Others must not be able to change it: they could have the service run a gate, or tokens sent elsewhere."""
     text = toml.read(path, "the settings file", SettingError, links=True)
     content = text.parse()
     known = {row.name: row for row in table.everything().values() if row.in_file}

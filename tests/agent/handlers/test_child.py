@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.acceptance.running import environment, until
-from tests.agent.handlers.work import work
+from tests.agent.handlers.work import failed, work
 
 from forenotice.agent.handlers import Outcome
 from forenotice.agent.handlers.child import ARGV, ChildHandler
@@ -23,7 +23,7 @@ import json, sys
 from forenotice.agent.handlers.tables import Kubernetes, Notify, Python
 from forenotice.runtime import Runtime
 from forenotice.agent.workers import make
-from tests.agent.handlers.work import work
+from tests.agent.handlers.work import failed, work
 
 configs = [Kubernetes(name="k"), Notify(name="n", urls=("nosuch://x",)), Python(name="p", entry_point="x:y")]
 *_, theirs = [make(config, Runtime()) for config in configs]
@@ -58,7 +58,7 @@ def test_an_extra_that_is_not_installed_is_named(
     (tmp_path / "sitecustomize.py").write_text(f"import sys\nsys.modules[{package!r}] = None\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     said = f"{package} is missing: install forenotice[{extra}]"
-    assert ChildHandler(config).rehearse() == Outcome(ok=False, message=said)
+    assert ChildHandler(config).rehearse() == failed(said)
 
 
 SLEEPER = """
@@ -103,7 +103,7 @@ def test_a_child_that_is_told_to_stop_cleans_up_and_ends(sleeper: Path) -> None:
 @pytest.mark.usefixtures("sleeper")
 def test_a_child_that_dies_is_a_failure_with_its_last_words() -> None:
     outcome = ChildHandler(Python(name="p", entry_point="sleeper:crash")).run(work())
-    assert outcome == Outcome(ok=False, message="ended by signal 6: so far so good")
+    assert outcome == failed("ended by signal 6: so far so good")
 
 
 def test_a_defect_is_told_by_its_traceback() -> None:

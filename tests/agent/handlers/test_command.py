@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agent.handlers.work import work
+from tests.agent.handlers.work import done, failed, work
 
 from forenotice.agent.handlers import Outcome, facts, tables
 from forenotice.agent.handlers.command import Command
@@ -21,15 +21,15 @@ def test_each_phase_has_a_program_of_its_own() -> None:
     made = command(prepare=("echo", "down"), on_started=("echo", "under way"), recover=("echo", "up"))
     said = {phase: made.run(work(phase=phase)) for phase in Phase}
     assert said == {
-        Phase.PREPARE: Outcome(ok=True, message="down"),
-        Phase.ON_STARTED: Outcome(ok=True, message="under way"),
-        Phase.RECOVER: Outcome(ok=True, message="up"),
-        Phase.UNDO: Outcome(ok=True, message="up"),
+        Phase.PREPARE: done("down"),
+        Phase.ON_STARTED: done("under way"),
+        Phase.RECOVER: done("up"),
+        Phase.UNDO: done("up"),
     }
 
 
 def test_a_phase_without_a_program_is_done_at_once() -> None:
-    assert command(recover=("false",)).run(work()) == Outcome(ok=True, message="nothing to run")
+    assert command(recover=("false",)).run(work()) == done("nothing to run")
 
 
 def test_the_facts_come_as_json_on_stdin() -> None:
@@ -44,7 +44,7 @@ def test_the_facts_come_as_variables_and_what_is_configured_comes_on_top() -> No
 def test_no_shell_looks_at_it_unless_asked() -> None:
     assert command(prepare=("echo", "$EVENT_TYPE; `id`", "*")).run(work()).message == "$EVENT_TYPE; `id` *"
     asked = command(prepare=('echo "$EVENT_TYPE" && cat > /dev/null && exit 4',), shell=True)
-    assert asked.run(work()) == Outcome(ok=False, message="exit code 4: Reboot")
+    assert asked.run(work()) == failed("exit code 4: Reboot")
 
 
 def test_an_event_cannot_slip_words_into_a_shell() -> None:
@@ -62,9 +62,7 @@ def test_it_is_stopped_when_the_agent_asks() -> None:
     given = work(seconds_left=60)
     threading.Timer(0.1, given.stop.set).start()
     begun = time.monotonic()
-    assert command(prepare=("sleep", "60")).run(given) == Outcome(
-        ok=False, message="stopped after 0 s, as the agent asked"
-    )
+    assert command(prepare=("sleep", "60")).run(given) == failed("stopped after 0 s, as the agent asked")
     assert time.monotonic() - begun < 30
 
 
@@ -95,8 +93,8 @@ def test_a_rehearsal_tells_what_is_missing(tmp_path: Path) -> None:
         message=f"prepare would fail: {plain} is not executable: chmod +x it; recover would run /bin/true;"
         " undo would fail: there is no program no-such-program",
     )
-    assert command(prepare=("/bin/true",), directory="/nowhere").rehearse() == Outcome(
-        ok=False, message="prepare would fail: there is no directory /nowhere"
+    assert command(prepare=("/bin/true",), directory="/nowhere").rehearse() == failed(
+        "prepare would fail: there is no directory /nowhere"
     )
 
 

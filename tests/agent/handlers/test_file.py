@@ -6,10 +6,10 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.agent.handlers.work import work
+from tests.agent.handlers.work import done, failed, work
 from tests.agent.parts import RUNTIME
 
-from forenotice.agent.handlers import Outcome, facts, tables
+from forenotice.agent.handlers import facts, tables
 from forenotice.agent.handlers.file import File
 from forenotice.agent.rules.policy import Phase
 
@@ -23,13 +23,13 @@ def test_the_flag_is_there_until_recovered(tmp_path: Path, back: Phase) -> None:
     path = tmp_path / "flag"
     before = os.umask(0o077)
     try:
-        assert flag(path).run(work()) == Outcome(ok=True, message=f"{path} is written")
+        assert flag(path).run(work()) == done(f"{path} is written")
     finally:
         os.umask(before)
     assert json.loads(path.read_bytes()) == json.loads(facts.encoded(work()))
     assert path.stat().st_mode & 0o777 == 0o644
-    assert flag(path).run(work(phase=back)) == Outcome(ok=True, message=f"{path} is removed")
-    assert flag(path).run(work(phase=back)) == Outcome(ok=True, message=f"{path} did not exist")
+    assert flag(path).run(work(phase=back)) == done(f"{path} is removed")
+    assert flag(path).run(work(phase=back)) == done(f"{path} did not exist")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -38,7 +38,7 @@ def test_a_flag_that_an_administrator_had_set_stays_as_it_is(tmp_path: Path, bac
     path = tmp_path / "flag"
     path.write_text("a broken disk; Anna")
     memos: list[str] = []
-    theirs = Outcome(ok=True, message=f"{path} existed before, and is left as it is")
+    theirs = done(f"{path} existed before, and is left as it is")
     assert flag(path).run(work(remember=memos.append)) == theirs
     assert flag(path).run(work(attempt=2, memo=memos[-1], remember=memos.append)) == theirs
     assert flag(path).run(work(phase=back, memo=memos[-1])) == theirs
@@ -53,8 +53,8 @@ def test_whose_flag_it_is_is_known_before_it_is_there(tmp_path: Path) -> None:
     [(memo, was_there)] = memos
     assert not was_there
     # The agent died, and the next one begins anew.
-    assert flag(path).run(work(attempt=2, memo=memo)) == Outcome(ok=True, message=f"{path} is written")
-    assert flag(path).run(work(phase=Phase.RECOVER, memo=memo)) == Outcome(ok=True, message=f"{path} is removed")
+    assert flag(path).run(work(attempt=2, memo=memo)) == done(f"{path} is written")
+    assert flag(path).run(work(phase=Phase.RECOVER, memo=memo)) == done(f"{path} is removed")
 
 
 def test_a_flag_that_cannot_be_remembered_is_not_written(tmp_path: Path) -> None:
@@ -121,18 +121,16 @@ def test_what_the_owner_of_the_directory_puts_in_its_way_is_left_alone(
 
 def test_a_directory_that_is_missing_is_not_made(tmp_path: Path) -> None:
     path = tmp_path / "none" / "flag"
-    assert flag(path).run(work()) == Outcome(ok=False, message=f"{path}: no such file or directory")
-    assert flag(path).rehearse() == Outcome(
-        ok=False, message=f"there is no directory {tmp_path}/none to write in: make it"
-    )
+    assert flag(path).run(work()) == failed(f"{path}: no such file or directory")
+    assert flag(path).rehearse() == failed(f"there is no directory {tmp_path}/none to write in: make it")
     assert flag(path).run(work(phase=Phase.RECOVER)).ok
 
 
 def test_nothing_is_left_of_what_could_not_be_written(tmp_path: Path) -> None:
     path = tmp_path / "flag"
     path.mkdir()
-    assert flag(path).run(work()) == Outcome(ok=False, message=f"{path}: is a directory")
-    assert flag(path).rehearse() == Outcome(ok=False, message=f"{path} is a directory: give the path of a file")
+    assert flag(path).run(work()) == failed(f"{path}: is a directory")
+    assert flag(path).rehearse() == failed(f"{path} is a directory: give the path of a file")
     assert not flag(path).run(work(phase=Phase.RECOVER)).ok
     assert list(tmp_path.iterdir()) == [path]
 
@@ -150,10 +148,10 @@ print(File(tables.File(name="flag", path="/mnt/flag"), Runtime()).rehearse())
     # Read-only also for root.
     mount = ["sh", "-c", 'mount -t tmpfs -o ro tmpfs /mnt && exec "$@"', "sh"]
     done = subprocess.run([*unshare, *mount, sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    assert done.stdout == "Outcome(ok=False, message='this user cannot write in /mnt')\n"
+    assert done.stdout == "failed('this user cannot write in /mnt')\n"
 
 
 def test_a_rehearsal_writes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "flag"
-    assert flag(path).rehearse() == Outcome(ok=True, message=f"would write {path}, and remove it afterwards")
+    assert flag(path).rehearse() == done(f"would write {path}, and remove it afterwards")
     assert list(tmp_path.iterdir()) == []

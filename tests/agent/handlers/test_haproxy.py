@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.acceptance.running import HOST, until
-from tests.agent.handlers.work import work
+from tests.agent.handlers.work import done, failed, work
 from tests.agent.parts import RUNTIME
 
 from forenotice.agent.handlers import Outcome, tables
@@ -123,12 +123,12 @@ def test_servers_are_drained_and_made_ready_again(proxy: Proxy) -> None:
     memos: list[tuple[str, str]] = []
     drain = proxy.handler("web/one", "api/one", "web/two")
     outcome = drain.run(work(remember=lambda memo: memos.append((memo, proxy.states()["web/one"]))))
-    assert outcome == Outcome(ok=True, message="drained web/one, api/one, web/two; no session is left")
+    assert outcome == done("drained web/one, api/one, web/two; no session is left")
     assert memos == [('["web/one","api/one","web/two"]', "no check")]
     assert proxy.states() == {"web/one": "DRAIN", "web/two": "DRAIN", "web/out": "MAINT", "api/one": "DRAIN"}
 
     outcome = drain.run(work(phase=Phase.RECOVER, memo=memos[0][0]))
-    assert outcome == Outcome(ok=True, message="made ready web/one, api/one, web/two")
+    assert outcome == done("made ready web/one, api/one, web/two")
     assert proxy.states() == {"web/one": "no check", "web/two": "no check", "web/out": "MAINT", "api/one": "no check"}
 
 
@@ -143,7 +143,7 @@ def test_draining_takes_until_the_last_session_has_ended(proxy: Proxy) -> None:
         assert session.recv(100) == b"still here"
         assert thread.is_alive()
     thread.join(60)
-    assert ended == [Outcome(ok=True, message="drained web/one, web/two; no session is left")]
+    assert ended == [done("drained web/one, web/two; no session is left")]
 
 
 def test_a_session_that_outlasts_the_time_is_a_failure(proxy: Proxy) -> None:
@@ -151,7 +151,7 @@ def test_a_session_that_outlasts_the_time_is_a_failure(proxy: Proxy) -> None:
         begun = time.monotonic()
         outcome = proxy.handler("web/one", "web/two").run(work(seconds_left=1.0))
         assert time.monotonic() - begun < 30
-        assert outcome == Outcome(ok=False, message="3 sessions left on web/one, web/two")
+        assert outcome == failed("3 sessions left on web/one, web/two")
 
 
 def test_it_stops_waiting_when_the_agent_asks(proxy: Proxy) -> None:
@@ -161,13 +161,13 @@ def test_it_stops_waiting_when_the_agent_asks(proxy: Proxy) -> None:
         begun = time.monotonic()
         outcome = proxy.handler("web/one", "web/two").run(given)
         assert time.monotonic() - begun < 30
-        assert outcome == Outcome(ok=False, message="stopped, as the agent asked")
+        assert outcome == failed("stopped, as the agent asked")
 
 
 def test_it_need_not_wait(proxy: Proxy) -> None:
     with proxy.session():
         outcome = proxy.handler("web/one", "web/two", wait=False).run(work())
-        assert outcome == Outcome(ok=True, message="drained web/one, web/two")
+        assert outcome == done("drained web/one, web/two")
 
 
 def test_what_an_administrator_took_out_is_not_brought_back(proxy: Proxy) -> None:
@@ -184,9 +184,9 @@ def test_where_all_were_out_nothing_is_done(proxy: Proxy) -> None:
     proxy.ask("set server web/two state drain")
     memos: list[str] = []
     outcome = proxy.handler("web/two", "web/out").run(work(remember=memos.append))
-    assert outcome == Outcome(ok=True, message="all servers were out already; no session is left")
+    assert outcome == done("all servers were out already; no session is left")
     outcome = proxy.handler("web/two", "web/out").run(work(phase=Phase.RECOVER, memo=memos[0]))
-    assert outcome == Outcome(ok=True, message="no server was drained")
+    assert outcome == done("no server was drained")
     assert proxy.states()["web/two"] == "DRAIN"
 
 
@@ -194,7 +194,7 @@ def test_what_an_administrator_decided_meanwhile_stays(proxy: Proxy) -> None:
     assert proxy.handler("web/one", "web/two").run(work()).ok
     proxy.ask("set server web/two state maint")
     outcome = proxy.handler("web/one", "web/two").run(work(phase=Phase.RECOVER, memo='["web/one","web/two"]'))
-    assert outcome == Outcome(ok=True, message="made ready web/one")
+    assert outcome == done("made ready web/one")
     assert proxy.states()["web/two"] == "MAINT"
 
 
@@ -205,14 +205,14 @@ def test_a_server_that_is_no_longer_configured_does_not_keep_the_others_out(prox
         work(phase=Phase.RECOVER, memo=f'["web/one","{gone}","api/one"]')
     )
     admin = proxy.directory / "admin"
-    assert outcome == Outcome(ok=True, message=f"made ready web/one, api/one; HAProxy at {admin} has no server {gone}")
+    assert outcome == done(f"made ready web/one, api/one; HAProxy at {admin} has no server {gone}")
     assert proxy.states()["web/one"] == proxy.states()["api/one"] == "no check"
 
 
 def test_without_a_memo_all_drained_ones_are_made_ready(proxy: Proxy) -> None:
     proxy.ask("set server web/two state drain")
     outcome = proxy.handler("web/one", "web/two", "web/out").run(work(phase=Phase.RECOVER))
-    assert outcome == Outcome(ok=True, message="made ready web/two")
+    assert outcome == done("made ready web/two")
     assert proxy.states()["web/out"] == "MAINT"
 
 
@@ -237,42 +237,36 @@ def test_it_speaks_over_tcp_too(proxy: Proxy) -> None:
     place = f"{HOST}:{proxy.port}"
     assert proxy.handler(place=place).run(work()).ok
     assert proxy.states()["web/one"] == "DRAIN"
-    assert proxy.handler(place=place).rehearse() == Outcome(ok=True, message=f"would drain web/one through {place}")
+    assert proxy.handler(place=place).rehearse() == done(f"would drain web/one through {place}")
 
 
 def test_errors_are_replies_and_are_told(proxy: Proxy) -> None:
     admin, user = proxy.directory / "admin", proxy.directory / "user"
-    assert proxy.handler("web/nope").run(work()) == Outcome(
-        ok=False, message=f"HAProxy at {admin} has no server web/nope"
-    )
-    assert proxy.handler("nope/one").run(work()) == Outcome(
-        ok=False, message=f"HAProxy at {admin} has no server nope/one"
-    )
-    assert proxy.handler(place=str(user)).run(work()) == Outcome(
-        ok=False, message="HAProxy answered `set server web/one state drain` with: Permission denied"
+    assert proxy.handler("web/nope").run(work()) == failed(f"HAProxy at {admin} has no server web/nope")
+    assert proxy.handler("nope/one").run(work()) == failed(f"HAProxy at {admin} has no server nope/one")
+    assert proxy.handler(place=str(user)).run(work()) == failed(
+        "HAProxy answered `set server web/one state drain` with: Permission denied"
     )
 
 
 def test_a_rehearsal_looks_and_changes_nothing(proxy: Proxy) -> None:
     admin, user = proxy.directory / "admin", proxy.directory / "user"
-    assert proxy.handler().rehearse() == Outcome(ok=True, message=f"would drain web/one through {admin}")
-    assert proxy.handler("web/nope").rehearse() == Outcome(
-        ok=False, message=f"HAProxy at {admin} has no server web/nope"
-    )
-    assert proxy.handler(place=str(user)).rehearse() == Outcome(
-        ok=False, message=f"{user} gives us the level user only: give that socket `level admin`"
+    assert proxy.handler().rehearse() == done(f"would drain web/one through {admin}")
+    assert proxy.handler("web/nope").rehearse() == failed(f"HAProxy at {admin} has no server web/nope")
+    assert proxy.handler(place=str(user)).rehearse() == failed(
+        f"{user} gives us the level user only: give that socket `level admin`"
     )
     assert proxy.states()["web/one"] == "no check"
 
 
 def test_one_that_is_away_is_told(down: Proxy) -> None:
     admin = down.directory / "admin"
-    away = Outcome(ok=False, message=f"HAProxy at {admin}: no such file or directory")
+    away = failed(f"HAProxy at {admin}: no such file or directory")
     assert down.handler().run(work()) == away
     assert down.handler().rehearse() == away
     assert down.handler().run(work(phase=Phase.RECOVER, seconds_left=0.4)) == away
-    assert down.handler(place=f"{HOST}:{down.port}").run(work()) == Outcome(
-        ok=False, message=f"HAProxy at {HOST}:{down.port}: connection refused"
+    assert down.handler(place=f"{HOST}:{down.port}").run(work()) == failed(
+        f"HAProxy at {HOST}:{down.port}: connection refused"
     )
 
 
@@ -282,7 +276,7 @@ def test_recovering_waits_for_one_that_is_still_starting(down: Proxy) -> None:
     thread.start()
     down.start()
     thread.join(60)
-    assert ended == [Outcome(ok=True, message="no server was drained")]
+    assert ended == [done("no server was drained")]
 
 
 @pytest.mark.parametrize(
@@ -312,5 +306,5 @@ def test_whatever_else_listens_there_does_no_harm(reply: bytes | None, said: str
         place = f"127.0.0.1:{server.server_address[1]}"
         drain = Haproxy(tables.Haproxy(name="lb", socket=place, servers=("web/one",)), RUNTIME)
         outcome = drain.run(work(seconds_left=0.3 if reply is None else 5))
-        assert outcome == Outcome(ok=False, message=said.format(place))
+        assert outcome == failed(said.format(place))
         server.shutdown()

@@ -11,7 +11,7 @@ import pytest
 from tests.acceptance.running import until
 from tests.agent.handlers.apiserver import ApiServer, serving
 from tests.agent.handlers.cluster import Budget, Cluster, Fault, Pod
-from tests.agent.handlers.work import EVENT, work
+from tests.agent.handlers.work import EVENT, done, failed, work
 from tests.agent.parts import RUNTIME
 
 from forenotice.agent.handlers import Outcome, facts, kubernetes
@@ -84,7 +84,7 @@ def test_a_node_is_cordoned_and_its_pods_move_while_those_that_belong_to_it_stay
         Pod("failed", owner="Job", phase="Failed"),
         Pod("elsewhere", node="node-2"),
     )
-    assert rig.do() == Outcome(ok=True, message="node-1 is drained: 7 pods moved, 4 stay")
+    assert rig.do() == done("node-1 is drained: 7 pods moved, 4 stay")
     assert rig.node.unschedulable
     assert rig.node.annotations == {MARK: EVENT.id}
     assert rig.cluster.names() == ["ended", "etcd", "failed", "proxy"]
@@ -105,15 +105,15 @@ def test_pods_are_evicted_at_the_pace_of_their_budget(rig: Rig) -> None:
 
     def watch() -> None:
         nonlocal fewest
-        while not done.wait(0.005):
+        while not drained.wait(0.005):
             with rig.cluster.lock:
                 fewest = min(fewest, sum(pod.ready and pod.ends_at is None for pod in rig.cluster.pods.values()))
 
-    done = threading.Event()
+    drained = threading.Event()
     watching = threading.Thread(target=watch)
     watching.start()
     outcome = rig.do()
-    done.set()
+    drained.set()
     watching.join()
     assert outcome.ok
     assert rig.cluster.names() == []
@@ -171,7 +171,7 @@ def test_without_escalation_the_drain_fails_and_the_node_stays_cordoned(rig: Rig
     protected(rig)
     outcome = rig.do(seconds=0.4)
     reason = "default/web (Cannot evict pod as it would violate the pod's disruption budget.)"
-    assert outcome == Outcome(ok=False, message=f"1 pod is still on node-1: {reason}")
+    assert outcome == failed(f"1 pod is still on node-1: {reason}")
     assert rig.cluster.names() == ["web"]
     assert rig.node.unschedulable
     assert rig.node.annotations == {MARK: EVENT.id}
@@ -253,7 +253,7 @@ def test_a_server_that_asks_for_more_time_than_there_is_does_not_get_it(rig: Rig
     rig.cluster.faults.extend([Fault("GET", "/pods", 429, {"Retry-After": "3600"})] * 2)
     began = time.monotonic()
     outcome = rig.do(seconds=0.2)
-    assert outcome == Outcome(ok=False, message="the API server answers 429 Too Many Requests")
+    assert outcome == failed("the API server answers 429 Too Many Requests")
     assert time.monotonic() - began < 2
 
 
@@ -278,7 +278,7 @@ def test_a_server_that_goes_and_comes_back_does_not_end_the_drain(rig: Rig) -> N
 def test_a_server_that_stays_away_is_told(rig: Rig) -> None:
     rig.server.stop()
     outcome = rig.do(seconds=0.2)
-    assert outcome == Outcome(ok=False, message="the API server does not answer (NewConnectionError)")
+    assert outcome == failed("the API server does not answer (NewConnectionError)")
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ def test_a_right_that_is_missing_is_told_at_once(rig: Rig, right: str, said: str
 
 
 def test_a_node_that_is_not_there_is_told(rig: Rig) -> None:
-    assert rig.do(node="node-9") == Outcome(ok=False, message='nodes "node-9" not found')
+    assert rig.do(node="node-9") == failed('nodes "node-9" not found')
 
 
 # Recovering
@@ -309,10 +309,10 @@ def test_a_node_that_is_not_there_is_told(rig: Rig) -> None:
 def test_a_node_that_we_cordoned_is_uncordoned_though_all_else_was_forgotten(rig: Rig, phase: Phase) -> None:
     assert rig.do().ok
     assert rig.node.unschedulable
-    assert rig.do(phase) == Outcome(ok=True, message="node-1 is uncordoned")
+    assert rig.do(phase) == done("node-1 is uncordoned")
     assert not rig.node.unschedulable
     assert rig.node.annotations == {}
-    assert rig.do(phase) == Outcome(ok=True, message="node-1 was not cordoned by us, and is left as it is")
+    assert rig.do(phase) == done("node-1 was not cordoned by us, and is left as it is")
 
 
 def test_a_node_that_somebody_else_cordoned_is_drained_and_stays_cordoned(rig: Rig) -> None:
@@ -349,9 +349,7 @@ def test_a_cordon_that_somebody_lifted_and_set_anew_is_theirs(rig: Rig) -> None:
     assert rig.do().ok
     for unschedulable in (None, True):
         rig.cluster.patch_node("node-1", {"metadata": {}, "spec": {"unschedulable": unschedulable}}, "kubectl")
-    assert rig.do(Phase.RECOVER) == Outcome(
-        ok=True, message="node-1 was cordoned again by somebody else, and stays cordoned"
-    )
+    assert rig.do(Phase.RECOVER) == done("node-1 was cordoned again by somebody else, and stays cordoned")
     assert rig.node.unschedulable
     assert rig.node.annotations == {}
 
@@ -389,7 +387,7 @@ def test_nothing_is_done_when_an_event_starts(rig: Rig) -> None:
 def test_a_rehearsal_tells_what_would_be_done_and_changes_nothing(rig: Rig) -> None:
     fill(rig, Pod("web"), Pod("api"), Pod("proxy", owner="DaemonSet"))
     said = "would cordon node-1 and move 2 pods; 1 would stay"
-    assert kubernetes.rehearse(rig.config()) == Outcome(ok=True, message=said)
+    assert kubernetes.rehearse(rig.config()) == done(said)
     assert kubernetes.rehearse(rig.config(node="")).ok
     assert len(rig.cluster.names()) == 3
     assert not rig.node.unschedulable
@@ -404,7 +402,7 @@ def test_a_rehearsal_names_all_rights_that_are_missing(rig: Rig) -> None:
 
 
 def test_a_rehearsal_misses_a_node_and_a_server(rig: Rig) -> None:
-    assert kubernetes.rehearse(rig.config(node="node-9")) == Outcome(ok=False, message='nodes "node-9" not found')
+    assert kubernetes.rehearse(rig.config(node="node-9")) == failed('nodes "node-9" not found')
     rig.server.stop()
     assert kubernetes.rehearse(rig.config()).message == "the API server does not answer (NewConnectionError)"
 
@@ -419,7 +417,7 @@ def test_credentials_that_are_not_usable_are_told_without_quoting_them(rig: Rig,
         assert "gives no way to the API server" in outcome.message
         assert "very-secret" not in outcome.message
     unknown = rig.server.kubeconfig(tmp_path, token="another-secret")
-    assert kubernetes.rehearse(rig.config(kubeconfig=unknown)) == Outcome(ok=False, message="Unauthorized")
+    assert kubernetes.rehearse(rig.config(kubeconfig=unknown)) == failed("Unauthorized")
 
 
 # The real process
@@ -455,12 +453,12 @@ def test_a_drain_that_is_killed_is_completed_by_a_second_attempt_and_undone(rig:
         until(lambda: pod.ends_at)
         child.kill()
     pod.ends_at = time.monotonic()
-    assert rig.do() == Outcome(ok=True, message="node-1 is drained: 0 pods moved, 0 stay")
-    assert rig.do(Phase.UNDO) == Outcome(ok=True, message="node-1 is uncordoned")
+    assert rig.do() == done("node-1 is drained: 0 pods moved, 0 stay")
+    assert rig.do(Phase.UNDO) == done("node-1 is uncordoned")
 
 
 def test_a_process_of_its_own_recovers(rig: Rig) -> None:
     rig.node.unschedulable = True
     rig.node.annotations[MARK] = "lost"
     outcome = ChildHandler(rig.config()).run(work(phase=Phase.RECOVER))
-    assert outcome == Outcome(ok=True, message="node-1 is uncordoned")
+    assert outcome == done("node-1 is uncordoned")

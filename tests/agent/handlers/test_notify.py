@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.acceptance.running import HOST
 from tests.agent.handlers.sink import Sink, sink
-from tests.agent.handlers.work import work
+from tests.agent.handlers.work import done, failed, work
 from tests.agent.parts import RUNTIME
 
 from forenotice.agent.handlers import Outcome, facts, notify
@@ -60,7 +60,7 @@ def test_a_sink_that_is_down_holds_nothing_up_by_default() -> None:
 def test_a_process_of_its_own_sends_the_templates_filled_in(server: Sink) -> None:
     title, body = "$EVENT_TYPE in $$ of $FORENOTICE_NAME", "$EVENT_DESCRIPTION ${FORENOTICE_PHASE}"
     handler = ChildHandler(config(url(server, "hook"), title=title, body=body))
-    assert handler.run(work()) == Outcome(ok=True, message="1 of 1 sinks accepted it")
+    assert handler.run(work()) == done("1 of 1 sinks accepted it")
     (heard,) = server.heard
     assert heard.target == "/hook"
     sent = json.loads(heard.body)
@@ -76,7 +76,7 @@ def test_a_process_of_its_own_never_prints_a_secret(server: Sink, tmp_path: Path
     server.status = 500
     outcome = ChildHandler(config(NOBODY, url(server), urls_file=str(listed))).run(work())
     titles = "number 1 (json), number 2 (json), number 3 (slack), number 4 (nosuch), number 5 (no URL)"
-    assert outcome == Outcome(ok=False, message=f"0 of 5 sinks accepted it; not {titles}")
+    assert outcome == failed(f"0 of 5 sinks accepted it; not {titles}")
 
 
 def test_the_other_sinks_are_told_when_one_fails_and_only_that_is_tried_again(
@@ -87,7 +87,7 @@ def test_the_other_sinks_are_told_when_one_fails_and_only_that_is_tried_again(
         broken.status = 503
         outcome = told(monkeypatch, config(url(broken), url(server)))
         assert len(broken.heard) == 2
-    assert outcome == Outcome(ok=False, message="1 of 2 sinks accepted it; not number 1 (json)")
+    assert outcome == failed("1 of 2 sinks accepted it; not number 1 (json)")
     assert len(server.heard) == 1
 
 
@@ -97,9 +97,9 @@ def test_a_url_that_apprise_stumbles_over_does_not_silence_the_others(
     """It raises a TypeError for this one."""
     monkeypatch.setattr(notify, "PAUSE", 0.01)
     stumbling = config(f"dbus://[{SECRET}", url(server))
-    assert told(monkeypatch, stumbling) == Outcome(ok=False, message="1 of 2 sinks accepted it; not number 1 (dbus)")
+    assert told(monkeypatch, stumbling) == failed("1 of 2 sinks accepted it; not number 1 (dbus)")
     assert len(server.heard) == 1
-    assert notify.rehearse(stumbling) == Outcome(ok=False, message="apprise cannot use number 1 (dbus)")
+    assert notify.rehearse(stumbling) == failed("apprise cannot use number 1 (dbus)")
 
 
 def test_a_sink_that_is_silent_is_not_waited_for_beyond_the_deadline(
@@ -109,7 +109,7 @@ def test_a_sink_that_is_silent_is_not_waited_for_beyond_the_deadline(
     server.answering.clear()
     began = time.monotonic()
     outcome = told(monkeypatch, config(url(server)), seconds=0.2)
-    assert outcome == Outcome(ok=False, message="0 of 1 sinks accepted it; not number 1 (json)")
+    assert outcome == failed("0 of 1 sinks accepted it; not number 1 (json)")
     assert time.monotonic() - began < 3
     server.answering.set()
     for thread in threading.enumerate():
@@ -118,13 +118,13 @@ def test_a_sink_that_is_silent_is_not_waited_for_beyond_the_deadline(
 
 
 def test_a_rehearsal_sends_nothing_and_names_what_is_wrong(server: Sink, tmp_path: Path) -> None:
-    assert notify.rehearse(config(url(server))) == Outcome(ok=True, message="would notify number 1 (json)")
+    assert notify.rehearse(config(url(server))) == done("would notify number 1 (json)")
     assert server.heard == []
     unusable = notify.rehearse(config(url(server), f"nosuch://{SECRET}"))
-    assert unusable == Outcome(ok=False, message="apprise cannot use number 2 (nosuch)")
+    assert unusable == failed("apprise cannot use number 2 (nosuch)")
     missing = tmp_path / "missing"
     said = f"urls_file: {missing} cannot be read: no such file or directory"
-    assert notify.rehearse(config(urls_file=str(missing))) == Outcome(ok=False, message=said)
+    assert notify.rehearse(config(urls_file=str(missing))) == failed(said)
     missing.touch(0o600)
     missing.write_bytes(b"\xff\n")
     assert (
@@ -138,4 +138,4 @@ def test_a_list_without_urls_is_a_failure(monkeypatch: pytest.MonkeyPatch, tmp_p
     empty.touch(0o600)
     empty.write_text("# none yet\n")
     said = f"{empty} lists no URL: give one on each line"
-    assert told(monkeypatch, config(urls_file=str(empty))) == Outcome(ok=False, message=said)
+    assert told(monkeypatch, config(urls_file=str(empty))) == failed(said)

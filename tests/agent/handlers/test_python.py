@@ -3,7 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agent.handlers.work import EVENT, work
+from tests.agent.handlers.work import EVENT, done, failed, work
 
 from forenotice.agent import config
 from forenotice.agent.handlers import Outcome, child, facts
@@ -56,7 +56,7 @@ def do(entry_point: str, **options: Any) -> Outcome:
 def test_a_function_is_told_phase_facts_and_options_in_a_process_of_its_own() -> None:
     handler = ChildHandler(Python(name="tap", entry_point="their_taps:tell", options={"colour": "blue"}))
     outcome = handler.run(work(phase=Phase.RECOVER))
-    assert outcome == Outcome(ok=True, message=f"on my way / recover {EVENT.id} blue")
+    assert outcome == done(f"on my way / recover {EVENT.id} blue")
 
 
 def test_options_may_be_whatever_toml_knows(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_options_may_be_whatever_toml_knows(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("theirs")
 def test_a_function_that_leaves_takes_its_process_with_it() -> None:
     outcome = ChildHandler(Python(name="tap", entry_point="their_taps:leave")).run(work())
-    assert outcome == Outcome(ok=False, message="gone")
+    assert outcome == failed("gone")
 
 
 @pytest.mark.usefixtures("theirs")
@@ -80,8 +80,8 @@ def test_a_function_that_leaves_takes_its_process_with_it() -> None:
     [
         ("none", Outcome(ok=True)),
         ("true", Outcome(ok=True)),
-        ("false", Outcome(ok=False, message="their_taps:give returned False")),
-        ("one", Outcome(ok=False, message="their_taps:give returned a int: give None, True, False or a text")),
+        ("false", failed("their_taps:give returned False")),
+        ("one", failed("their_taps:give returned a int: give None, True, False or a text")),
     ],
 )
 def test_what_a_function_returns_is_how_it_went(answer: str, outcome: Outcome) -> None:
@@ -90,7 +90,7 @@ def test_what_a_function_returns_is_how_it_went(answer: str, outcome: Outcome) -
 
 @pytest.mark.usefixtures("theirs")
 def test_an_entry_point_is_found_by_its_name() -> None:
-    assert do("tap") == Outcome(ok=True, message="closed")
+    assert do("tap") == done("closed")
 
 
 @pytest.mark.usefixtures("theirs")
@@ -116,7 +116,7 @@ def test_a_rehearsal_imports_and_calls_nothing() -> None:
     def look(entry_point: str) -> Outcome:
         return child.rehearse_python(Python(name="tap", entry_point=entry_point))
 
-    assert look("their_taps:fail") == Outcome(ok=True, message="would call their_taps:fail")
-    assert look("tap") == Outcome(ok=True, message="would call tap")
+    assert look("their_taps:fail") == done("would call their_taps:fail")
+    assert look("tap") == done("would call tap")
     assert look("their_taps:NOTHING").ok is False
     assert look("no_such_module:f").ok is False

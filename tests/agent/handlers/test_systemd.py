@@ -9,7 +9,7 @@ import pytest
 from tests.acceptance.running import until
 from tests.agent.handlers.bus import Systemd as FakeSystemd
 from tests.agent.handlers.bus import fake_systemd
-from tests.agent.handlers.work import work
+from tests.agent.handlers.work import done, failed, work
 from tests.agent.parts import RUNTIME
 
 from forenotice.agent.handlers import Outcome, tables
@@ -33,13 +33,13 @@ def handler(*units: str) -> Systemd:
 def test_what_was_active_is_remembered_first_then_stopped_then_started_again(systemd: FakeSystemd) -> None:
     memos: list[tuple[str, int]] = []
     outcome = handler().run(work(remember=lambda memo: memos.append((memo, len(systemd.told)))))
-    assert outcome == Outcome(ok=True, message="stopped nginx.service, batch.timer")
+    assert outcome == done("stopped nginx.service, batch.timer")
     assert memos == [('["nginx.service","batch.timer"]', 0)]
     assert systemd.told == [("stop", "nginx.service"), ("stop", "batch.timer")]
     assert set(systemd.active.values()) == {"inactive"}
 
     outcome = handler().run(work(phase=Phase.RECOVER, memo=memos[0][0]))
-    assert outcome == Outcome(ok=True, message="started nginx.service, batch.timer")
+    assert outcome == done("started nginx.service, batch.timer")
     assert systemd.active == {"nginx.service": "active", "db.service": "inactive", "batch.timer": "active"}
 
 
@@ -62,7 +62,7 @@ def test_nothing_is_stopped_that_cannot_be_remembered(systemd: FakeSystemd) -> N
 
 def test_where_nothing_ran_nothing_is_done(systemd: FakeSystemd) -> None:
     memos: list[str] = []
-    nothing = Outcome(ok=True, message="none of the units was active")
+    nothing = done("none of the units was active")
     assert handler("db.service").run(work(remember=memos.append)) == nothing
     assert handler("db.service").run(work(phase=Phase.UNDO, memo=memos[0])) == nothing
     assert systemd.told == []
@@ -76,7 +76,7 @@ def test_without_a_memo_all_units_are_started(systemd: FakeSystemd, memo: str) -
 
 def test_a_pattern_stands_for_the_units_that_it_matches(systemd: FakeSystemd) -> None:
     systemd.active.update({"worker@1.service": "active", "worker@2.service": "inactive"})
-    assert handler("worker@*").run(work()) == Outcome(ok=True, message="stopped worker@1.service")
+    assert handler("worker@*").run(work()) == done("stopped worker@1.service")
 
 
 def test_a_unit_that_looks_like_an_option_is_none(systemd: FakeSystemd) -> None:
@@ -87,7 +87,7 @@ def test_a_unit_that_looks_like_an_option_is_none(systemd: FakeSystemd) -> None:
     )
 
     outcome = handler("--force").rehearse()
-    assert outcome == Outcome(ok=False, message="systemd has not loaded --force.service (not-found)")
+    assert outcome == failed("systemd has not loaded --force.service (not-found)")
 
 
 def test_a_job_that_fails_is_a_failure(systemd: FakeSystemd) -> None:
@@ -123,10 +123,8 @@ def test_a_rehearsal_tells_what_would_be_stopped_and_stops_nothing(systemd: Fake
 
 
 def test_a_rehearsal_tells_which_units_are_missing(systemd: FakeSystemd) -> None:
-    assert handler("nginx", "ngnix").rehearse() == Outcome(
-        ok=False, message="systemd has not loaded ngnix.service (not-found)"
-    )
-    assert handler("none@*").rehearse() == Outcome(ok=False, message="systemd knows no unit none@*")
+    assert handler("nginx", "ngnix").rehearse() == failed("systemd has not loaded ngnix.service (not-found)")
+    assert handler("none@*").rehearse() == failed("systemd knows no unit none@*")
 
 
 def test_without_systemd_it_fails_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,6 +134,6 @@ def test_without_systemd_it_fails_and_says_so(tmp_path: Path, monkeypatch: pytes
     assert not outcome.ok
     assert outcome.message.startswith("systemctl show: exit code 1: ")
     monkeypatch.setenv("PATH", str(tmp_path))
-    missing = Outcome(ok=False, message="there is no program systemctl")
+    missing = failed("there is no program systemctl")
     assert handler().rehearse() == missing
     assert handler().run(work()) == missing

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.agent.handlers.sink import Sink, certificate, sink
-from tests.agent.handlers.work import work
+from tests.agent.handlers.work import done, failed, work
 from tests.agent.parts import RUNTIME
 
 from forenotice.agent.handlers import Outcome, facts, tables
@@ -33,7 +33,7 @@ def webhook(url: str, **keys: Any) -> Webhook:
 
 def test_without_a_template_all_facts_are_sent_as_json(server: Sink) -> None:
     outcome = webhook(f"{server.at}/drain?to=other").run(work(attempt=2))
-    assert outcome == Outcome(ok=True, message=f"{server.at} answered 204 No Content")
+    assert outcome == done(f"{server.at} answered 204 No Content")
     [heard] = server.heard
     assert (heard.method, heard.target) == ("POST", "/drain?to=other")
     assert heard.headers["Content-Type"] == "application/json"
@@ -95,7 +95,7 @@ def test_a_file_that_holds_no_header_is_told_without_its_content(server: Sink, t
     token = tmp_path / "token"
     token.touch(0o600)
     token.write_text(content)
-    expected = Outcome(ok=False, message=f"X-Key in header_files: {token} must hold one line of plain ASCII")
+    expected = failed(f"X-Key in header_files: {token} must hold one line of plain ASCII")
     hook = webhook(server.at, header_files={"X-Key": str(token)})
     assert hook.run(work()) == expected
     assert hook.rehearse() == expected
@@ -131,7 +131,7 @@ def test_user_and_password_are_sent_and_never_told(server: Sink) -> None:
 def test_whatever_is_not_2xx_is_a_failure(server: Sink, status: int) -> None:
     server.status, server.reason = status, "No\x1b Way" + "!" * 500
     outcome = webhook(server.at).run(work())
-    assert outcome == Outcome(ok=False, message=f"{server.at} answered {status} No  Way{'!' * 93}")
+    assert outcome == failed(f"{server.at} answered {status} No  Way{'!' * 93}")
 
 
 def test_redirects_are_not_followed(server: Sink) -> None:
@@ -148,7 +148,7 @@ def test_an_answer_that_does_not_come_is_not_waited_for(server: Sink) -> None:
     server.answering.clear()
     begun = time.monotonic()
     outcome = webhook(server.at).run(work(seconds_left=0.3))
-    assert outcome == Outcome(ok=False, message=f"no answer from {server.at}: timed out")
+    assert outcome == failed(f"no answer from {server.at}: timed out")
     assert time.monotonic() - begun < 20
 
 
@@ -157,7 +157,7 @@ def test_it_is_stopped_when_the_agent_asks(server: Sink) -> None:
     given = work(seconds_left=60)
     threading.Timer(0.1, given.stop.set).start()
     begun = time.monotonic()
-    assert webhook(server.at).run(given) == Outcome(ok=False, message="stopped, as the agent asked")
+    assert webhook(server.at).run(given) == failed("stopped, as the agent asked")
     assert time.monotonic() - begun < 20
 
 
@@ -178,7 +178,7 @@ def test_https_is_checked_by_default(tmp_path: Path) -> None:
         trusting = webhook(f"{server.at}/x", ca_file=str(own.file))
         assert trusting.rehearse().ok
         assert server.heard == []
-        assert trusting.run(work()) == Outcome(ok=True, message=f"{server.at} answered 204 No Content")
+        assert trusting.run(work()) == done(f"{server.at} answered 204 No Content")
 
         elsewhere = webhook(f"https://127.0.0.1:{server.port}", ca_file=str(own.file)).run(work())
         assert not elsewhere.ok
@@ -186,12 +186,12 @@ def test_https_is_checked_by_default(tmp_path: Path) -> None:
 
     missing = webhook("https://localhost:1", ca_file=f"{tmp_path}/none")
     said = f"ca_file {tmp_path}/none cannot be used: no such file or directory"
-    assert missing.run(work()) == missing.rehearse() == Outcome(ok=False, message=said)
+    assert missing.run(work()) == missing.rehearse() == failed(said)
 
 
 def test_a_rehearsal_connects_and_sends_nothing(server: Sink) -> None:
     hook = webhook(f"{server.at}/x", body="$EVENT_ID")
-    assert hook.rehearse() == Outcome(ok=True, message=f"would send POST to {server.at}, which can be reached")
+    assert hook.rehearse() == done(f"would send POST to {server.at}, which can be reached")
     assert server.heard == []
 
 

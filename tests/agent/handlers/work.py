@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from forenotice.agent.handlers import Work
+from forenotice.agent.handlers import Outcome, Work
 from forenotice.agent.rules.policy import Phase
 from forenotice.client.events import Event
 
@@ -42,3 +42,11 @@ def work(**changes: Any) -> Work:
         stop=threading.Event(),
     )
     return replace(usual, **changes)
+
+
+def done(message: str) -> Outcome:
+    return Outcome(ok=True, message=message)
+
+
+def failed(message: str) -> Outcome:
+    return Outcome(ok=False, message=message)

@@ -1,4 +1,4 @@
-"""Files that other users must not read or change: keys, secrets, and what tells a root process what to run."""
+"""Files that other users must not read or change: keys, secrets, and files that name programs to run as root."""
 
 import errno
 import os
@@ -33,7 +33,7 @@ def read(path: Path, noun: str, *, secret: bool = True, links: bool = False) -> 
         _require_ours(found, what)
         _require_closed(found, what, path, secret=secret)
         if not links:
-            require_way(path.parent, path)
+            require_path(path.parent, path)
         content = os.read(file, LARGEST + 1)
         if len(content) > LARGEST:
             raise errors.RefusedError(f"{what} cannot be read: it has more than {LARGEST} bytes")
@@ -50,7 +50,7 @@ def require_directory(path: Path, noun: str) -> None:
         raise errors.RefusedError(f"{what} is not a directory: give one")
     _require_ours(found, what)
     _require_closed(found, what, path, secret=False)
-    require_way(path, path)
+    require_path(path, path)
     with os.scandir(path) as entries:
         for entry in entries:
             try:
@@ -69,19 +69,19 @@ def require_directory(path: Path, noun: str) -> None:
 def make_directory(path: Path, noun: str) -> None:
     """Make it and its parents if missing, unless other users could change the path; then `require_directory`."""
     if not path.exists():
-        require_way(nearest(path.parent), path)
+        require_path(nearest_existing(path.parent), path)
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     require_directory(path, noun)
 
 
-def nearest(path: Path) -> Path:
+def nearest_existing(path: Path) -> Path:
     """The path itself, or its closest parent that exists."""
     return next(place for place in (path, *path.absolute().parents) if os.path.lexists(place))
 
 
-def require_way(directory: Path, path: Path) -> None:
-    """No other user can change the directory or any directory above it; `path` is what the refusal names."""
-    for place, found in _way(directory.absolute()):
+def require_path(directory: Path, path: Path) -> None:
+    """No other user can change the directory or any directory above it; the refusal names `path`."""
+    for place, found in _ancestors(directory.absolute()):
         what = f"{place}, which leads to {path},"
         _require_ours(found, what)
         if not found.st_mode & stat.S_ISVTX:
@@ -89,7 +89,7 @@ def require_way(directory: Path, path: Path) -> None:
             _require_closed(found, what, place, secret=False)
 
 
-def _way(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
+def _ancestors(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
     """The directory and its parents, with symbolic links resolved and their parents included."""
     at, left, links = Path(directory.anchor), [*reversed(directory.parts[1:])], 0
     yield at, at.stat()
@@ -125,12 +125,12 @@ def _require_closed(found: os.stat_result, what: str, path: Path, *, secret: boo
     if os.name != "posix":
         return
     # A group may read root's: systemd, Kubernetes and Debian give keys to services that way.
-    kept_from = 0o027 if found.st_uid == 0 else 0o077
+    unreadable_for = 0o027 if found.st_uid == 0 else 0o077
     # A group with the same number as its user is private to that user; such systems make files group-writable.
-    changed_by = 0o002 if found.st_gid == found.st_uid != 0 else 0o022
-    wrong = found.st_mode & (kept_from if secret else changed_by)
+    unwritable_for = 0o002 if found.st_gid == found.st_uid != 0 else 0o022
+    wrong = found.st_mode & (unreadable_for if secret else unwritable_for)
     if wrong:
-        deed = "changed" if wrong & 0o022 else "read"
+        access = "changed" if wrong & 0o022 else "read"
         remedy = f"chmod {'go-rwx' if secret else 'go-w'} {path}"
         mode = stat.S_IMODE(found.st_mode)
-        raise errors.RefusedError(f"{what} can be {deed} by other users (mode {mode:04o}): run `{remedy}`")
+        raise errors.RefusedError(f"{what} can be {access} by other users (mode {mode:04o}): run `{remedy}`")

@@ -162,7 +162,7 @@ def _problems(config: Config) -> Iterator[str]:
         yield "A name in act_for is empty: give the names of VMs."
     if config.listen and (reason := _unusable(config.listen)):
         yield f"Nothing can listen on {config.listen}: {reason}."
-    place = secretfiles.nearest(Path(config.state))
+    place = secretfiles.nearest_existing(Path(config.state))
     if not place.is_dir():
         yield f"The state directory {config.state} cannot be used: {place} is not a directory."
     else:
@@ -170,7 +170,7 @@ def _problems(config: Config) -> Iterator[str]:
             if place == Path(config.state):
                 secretfiles.require_directory(place, "the state directory")
             else:
-                secretfiles.require_way(place, Path(config.state))
+                secretfiles.require_path(place, Path(config.state))
         except errors.RefusedError as error:
             yield error.message
         except OSError:
@@ -196,7 +196,7 @@ def _unusable(listen: str) -> str | None:
 
 
 def _warnings(config: Config) -> Iterator[str]:
-    place = secretfiles.nearest(Path(config.state))
+    place = secretfiles.nearest_existing(Path(config.state))
     if place.is_dir() and not os.access(place, os.W_OK | os.X_OK):
         yield f"{place}, for the state directory, cannot be written by the user who runs this check."
     if config.act_for:

@@ -143,12 +143,14 @@ def test_a_rehearsal_looks_whether_it_may_write() -> None:
 from forenotice.agent.handlers import tables
 from forenotice.agent.handlers.file import File
 from forenotice.runtime import Runtime
-print(File(tables.File(name="flag", path="/mnt/flag"), Runtime()).rehearse())
+print(File(tables.File(name="flag", path="/mnt/flag"), Runtime()).rehearse().message)
 """
     # Read-only also for root.
     mount = ["sh", "-c", 'mount -t tmpfs -o ro tmpfs /mnt && exec "$@"', "sh"]
-    done = subprocess.run([*unshare, *mount, sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    assert done.stdout == "failed('this user cannot write in /mnt')\n"
+    ended = subprocess.run(
+        [*unshare, *mount, sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    assert ended.stdout == "this user cannot write in /mnt\n"
 
 
 def test_a_rehearsal_writes_nothing(tmp_path: Path) -> None:

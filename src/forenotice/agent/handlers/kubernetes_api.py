@@ -92,14 +92,10 @@ class PodSpec(_Object, frozen=True):
     tolerations: tuple[Toleration, ...] | None = None
 
 
-class PodStatus(_Object, frozen=True):
-    phase: str = ""
-
-
 class Pod(_Object, frozen=True):
     metadata: Metadata
     spec: PodSpec = PodSpec()
-    status: PodStatus = PodStatus()
+    status: dict[str, Any] = {}
 
     @property
     def title(self) -> str:
@@ -115,7 +111,7 @@ class Pod(_Object, frozen=True):
         owners = self.metadata.owner_references or ()
         of_daemon_set = any(owner.controller and owner.kind == "DaemonSet" for owner in owners)
         mirrored = self.metadata.annotation(MIRROR) is not None
-        return of_daemon_set or mirrored or self.status.phase in ("Succeeded", "Failed")
+        return of_daemon_set or mirrored or self.status.get("phase") in ("Succeeded", "Failed")
 
     @property
     def terminating(self) -> bool:
@@ -149,12 +145,8 @@ class Status(_Object, frozen=True):
     details: Details | None = None
 
 
-class Access(_Object, frozen=True):
-    allowed: bool = False
-
-
 class Review(_Object, frozen=True):
-    status: Access = Access()
+    status: dict[str, Any] = {}
 
 
 class CredentialsError(errors.RefusedError):
@@ -232,7 +224,7 @@ class Api:
             "spec": {"resourceAttributes": {"verb": verb, "resource": resource, "subresource": subresource}},
         }
         target = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-        return self._send(Review, "POST", target, review).status.allowed
+        return self._send(Review, "POST", target, review).status.get("allowed") is True
 
     def _send(self, kind: type[T], method: str, target: str, body: Mapping[str, Any] | None = None) -> T:
         patch = "strategic-merge-patch+" if method == "PATCH" else ""

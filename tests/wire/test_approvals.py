@@ -46,42 +46,31 @@ def test_approvals_are_read(sent: bytes, ids: tuple[str, ...]) -> None:
     assert approvals.parse(sent) == ids
 
 
-@pytest.mark.parametrize(
-    ("sent", "sentence"),
-    [
-        (b"", "the body is empty"),
-        (b"\xef\xbb\xbf \n", "the body is empty"),
-        (b"EventId=" + ONE.encode(), "the body is not JSON"),
-        (body(ONE)[:-1], "the body is not JSON"),
-        (body(ONE) + b"x", "the body is not JSON"),
-        (b'{"StartRequests":[{"EventId":"\xff"}]}', "the body is not JSON in UTF-8"),
-        (body(ONE).decode().encode("utf-16"), "the body is not JSON in UTF-8"),
-        (b'{"x":' + b"[" * 60_000, "the body is nested too deeply"),
-        (b"null", "the body has not the form"),
-        (b"[]", "the body has not the form"),
-        (b'"text"', "the body has not the form"),
-        (b'{"StartRequests":{}}', "the body has not the form"),
-        (b'{"StartRequests":"text"}', "the body has not the form"),
-        (b'{"StartRequests":["%b"]}' % ONE.encode(), "the body has not the form"),
-        (b'{"StartRequests":[{"EventId":7}]}', "the body has not the form"),
-        (b'{"StartRequests":[{"EventId":["%b"]}]}' % ONE.encode(), "the body has not the form"),
-        (b"{}", "the body has no StartRequests"),
-        (b'{"StartRequests":null}', "the body has no StartRequests"),
-        (b'{"startrequests":[]}', "the body has no StartRequests"),
-        (b'{"StartRequests":[]}', "StartRequests is empty"),
-        (b'{"StartRequests":[{"EventId":"%b"},{}]}' % ONE.encode(), r"StartRequests\[1\] has no EventId"),
-        (b'{"StartRequests":[{"EventId":null}]}', r"StartRequests\[0\] has no EventId"),
-        (body(""), "is not a GUID"),
-        (body("*"), "is not a GUID"),
-        (body("{" + ONE + "}"), "is not a GUID"),
-        (body(ONE.replace("-", "")), "is not a GUID"),
-        (body(ONE + "\n"), "is not a GUID"),
-        (body(ONE[:-1] + "G"), "is not a GUID"),
-        (body(ONE[:-1] + "\u0661"), "is not a GUID"),
-        (body(ONE, "nonsense"), r"'nonsense' of StartRequests\[1\] is not a GUID"),
+QUOTED = ONE.encode()
+MALFORMED: dict[str, list[bytes]] = {
+    "the body is empty": [b"", b"\xef\xbb\xbf \n"],
+    "the body is not JSON": [b"EventId=" + QUOTED, body(ONE)[:-1], body(ONE) + b"x"],
+    "the body is not JSON in UTF-8": [b'{"StartRequests":[{"EventId":"\xff"}]}', body(ONE).decode().encode("utf-16")],
+    "the body is nested too deeply": [b'{"x":' + b"[" * 60_000],
+    "the body has not the form": [
+        *(b"null", b"[]", b'"text"', b'{"StartRequests":{}}', b'{"StartRequests":"text"}'),
+        *(b'{"StartRequests":["%b"]}' % QUOTED, b'{"StartRequests":[{"EventId":7}]}'),
+        b'{"StartRequests":[{"EventId":["%b"]}]}' % QUOTED,
     ],
-)
-def test_what_is_malformed_is_refused_with_a_sentence_and_an_example(sent: bytes, sentence: str) -> None:
+    "the body has no StartRequests": [b"{}", b'{"StartRequests":null}', b'{"startrequests":[]}'],
+    "StartRequests is empty": [b'{"StartRequests":[]}'],
+    r"StartRequests\[0\] has no EventId": [b'{"StartRequests":[{"EventId":null}]}'],
+    r"StartRequests\[1\] has no EventId": [b'{"StartRequests":[{"EventId":"%b"},{}]}' % QUOTED],
+    "is not a GUID": [
+        *(body(""), body("*"), body("{" + ONE + "}"), body(ONE.replace("-", "")), body(ONE + "\n")),
+        *(body(ONE[:-1] + "G"), body(ONE[:-1] + "\u0661")),
+    ],
+    r"'nonsense' of StartRequests\[1\] is not a GUID": [body(ONE, "nonsense")],
+}
+
+
+@pytest.mark.parametrize(("sentence", "sent"), [(said, each) for said, bodies in MALFORMED.items() for each in bodies])
+def test_what_is_malformed_is_refused_with_a_sentence_and_an_example(sentence: str, sent: bytes) -> None:
     with pytest.raises(errors.RefusedError, match=sentence) as refused:
         approvals.parse(sent)
     assert '{"StartRequests":[{"EventId":"GUID"}]}' in refused.value.message

@@ -111,23 +111,13 @@ def test_the_tag_is_of_incarnation_and_scope() -> None:
     assert document.etag(replace(first, tag="zz")) != document.etag(first)
 
 
+LISTS = ['"1", "7-k3x9"', '"1","7-k3x9","2"', "1, 7-k3x9", 'W/"1", W/"7-k3x9"']
+
+
 @pytest.mark.parametrize(
-    "header",
-    [
-        '"7-k3x9"',
-        "7-k3x9",
-        'W/"7-k3x9"',
-        'w/"7-k3x9"',
-        "W/7-k3x9",
-        ' "7-k3x9" ',
-        '"1", "7-k3x9"',
-        '"1","7-k3x9","2"',
-        "1, 7-k3x9",
-        'W/"1", W/"7-k3x9"',
-        "*",
-    ],
+    "header", ['"7-k3x9"', "7-k3x9", 'W/"7-k3x9"', 'w/"7-k3x9"', "W/7-k3x9", ' "7-k3x9" ', *LISTS, "*"]
 )
-def test_a_tag_is_known_in_any_dress(header: str) -> None:
+def test_a_tag_is_known_in_every_form(header: str) -> None:
     assert document.matches(header, '"7-k3x9"')
 
 

@@ -4,6 +4,7 @@ import ast
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -141,8 +142,13 @@ class Module:
         return self.path.relative_to("forenotice").with_suffix("").parts[0]
 
     @property
-    def tree(self) -> ast.Module:
-        return ast.parse(self.text, self.path.as_posix())
+    def nodes(self) -> tuple[ast.AST, ...]:
+        return _nodes(self.text, self.path.as_posix())
+
+
+@cache
+def _nodes(text: str, name: str) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(ast.parse(text, name)))
 
 
 def read(sources: Path) -> list[Module]:
@@ -151,7 +157,7 @@ def read(sources: Path) -> list[Module]:
 
 def imported(module: Module) -> Iterator[tuple[int, str, str]]:
     """Line, full name, and the local name it is bound to, of everything that is imported anywhere in the module."""
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         match node:
             case ast.Import(names=names):
                 for alias in names:
@@ -190,7 +196,7 @@ def used(module: Module) -> Iterator[tuple[int, str]]:
                 return f"{owner}.{attr}" if owner else None
         return None
 
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Name | ast.Attribute) and (name := full(node)):
             yield node.lineno, name
 

@@ -118,7 +118,7 @@ def test_equal_facts_are_kept_once(facts_shared: int) -> None:
 
 def test_a_large_fleet_fits() -> None:
     """150 MiB for 100,000 VMs in 20,000 scopes is 1,570 bytes each; half of it leaves room for what serves them."""
-    count = 10_000
+    count = 4_000
 
     def fleet() -> Iterator[Publication]:
         for number in range(count // 5):

@@ -19,7 +19,7 @@ from forenotice.drivers.call_queue import CallTerms
 from forenotice.liveness import Liveness
 from forenotice.runtime import Runtime
 from forenotice.service import history, maintenance, queries, results, tick
-from forenotice.service.loops import Loop
+from forenotice.service.loops import Loop, watching_for_deaths
 from forenotice.service.tick import TickLoop
 from forenotice.store.database import Store
 
@@ -193,3 +193,18 @@ def test_what_was_under_way_when_it_stopped_is_asked_for_again(sqlite_store: Sto
     (task,) = tick.tick(again.service).tasks
     assert task == driver.asked[0]
     assert rig.actions(action="driver.") == []
+
+
+@pytest.mark.parametrize("death", [SystemExit, KeyboardInterrupt])
+def test_a_thread_that_dies_all_the_same_ends_the_service(death: type[BaseException]) -> None:
+    ended = threading.Event()
+
+    def look() -> timedelta:
+        raise death
+
+    with watching_for_deaths(ended.set) as dead:
+        loop = Loop("doomed", look, threading.Event(), Liveness(), Runtime())
+        loop.start()
+        assert ended.wait(60)
+    assert dead == ["doomed"]
+    loop.stop()

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.agent.parts import RUNTIME
+from tests.agent.parts import RUNTIME, json_log
 from tests.agent.rules.builders import ME, event
 from tests.client.scripted import Asked, answer, scripted
 
@@ -25,7 +25,6 @@ from forenotice.agent.endpoint import Approver, Named, Polled, Poller
 from forenotice.agent.freeze import Sampler
 from forenotice.agent.handlers import Handler, Outcome, Work, tables
 from forenotice.agent.journal import Journal
-from forenotice.agent.log import Log
 from forenotice.agent.loop import Loop, Message, Parts, PeerReady, Quit, Reload
 from forenotice.agent.metrics import Metrics
 from forenotice.agent.network import Network
@@ -36,7 +35,6 @@ from forenotice.agent.workers import Job, Workers
 from forenotice.client import Client, Document, Event, News
 from forenotice.clock import MachineClock, boot_id
 from forenotice.programs import process
-from forenotice.settings import LogFormat, LogLevel
 
 NOBODY = "http://127.0.0.1:1"
 FINE = Health(polling_ok=True, polling_why="", ready=True, ready_why="")
@@ -86,7 +84,7 @@ class Bench:
     ) -> None:
         self.inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self.written = io.StringIO()
-        log = Log(MachineClock(), LogLevel.INFO, LogFormat.JSON, self.written)
+        log = json_log(self.written)
         metrics = Metrics(RUNTIME.monotonic)
         self.memory = Sagas(directory, log, metrics, RUNTIME, observe=observe, boot=boot)
         polling = Poller(Client(NOBODY), self.inbox.put, log, metrics, RUNTIME)

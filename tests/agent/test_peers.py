@@ -16,18 +16,15 @@ from typing import Any
 import msgspec
 import pytest
 from tests.acceptance.running import Said, ask, until
-from tests.agent.parts import RUNTIME
+from tests.agent.parts import RUNTIME, json_log
 
 from forenotice.agent import peers
 from forenotice.agent.config import READY_PATH, ConfigError
 from forenotice.agent.config import Peers as PeersConfig
 from forenotice.agent.listener import Listener, Reply, Request
-from forenotice.agent.log import Log
 from forenotice.agent.metrics import Exchange
 from forenotice.agent.peers import Order, Pace, Peers
 from forenotice.agent.signature import HEADER, WINDOW, Message, Readiness, Signer
-from forenotice.clock import MachineClock
-from forenotice.settings import LogFormat, LogLevel
 
 HOST = "127.0.0.1"
 EVENT = "C7061BAC-AFDC-4513-B24B-AA5F13A16123"
@@ -66,7 +63,7 @@ class Vm:
             (self.name, *self.acts_for),
             lambda *said: self.known.append(said),
             now=lambda: self.now,
-            log=Log(MachineClock(), LogLevel.INFO, LogFormat.JSON, self.written),
+            log=json_log(self.written),
             runtime=RUNTIME,
             counted=self.counts.append,
             pace=self.pace,
@@ -256,7 +253,7 @@ def test_names_are_compared_as_azure_does_and_passed_on_as_the_event_spells_them
 def test_without_an_address_the_name_is_a_host_name(fleet: Fleet, secret: Path) -> None:
     alice, bob = fleet("alice", "localhost")
     config = PeersConfig(secret_file=str(secret), port=bob.listener.address[1])
-    log = Log(MachineClock(), LogLevel.INFO, LogFormat.JSON, alice.written)
+    log = json_log(alice.written)
     alice.peers = Peers(config, ("alice",), lambda *_: None, now=lambda: NOON, log=log, runtime=RUNTIME, pace=QUICK)
     alice.peers.announce({EVENT: (("alice", "_localhost"), NOON)})
     until(lambda: bob.heard() == {"alice"})

@@ -1,34 +1,23 @@
 """The sagas in memory and in the journal, and what happens when the disk fails."""
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.agent.parts import RUNTIME
+from tests.agent.parts import sagas
 from tests.agent.rules.builders import T0, after, event
 from tests.agent.test_journal import full_disk
 
-from forenotice.agent import sagas as memories
+from forenotice.agent import sagas as agent_sagas
 from forenotice.agent.journal import KEPT, JournalError, Lock
-from forenotice.agent.log import Log
-from forenotice.agent.metrics import Metrics
 from forenotice.agent.rules import transitions
 from forenotice.agent.rules.saga import Saga, State
 from forenotice.agent.sagas import Sagas
-from forenotice.clock import MachineClock
-from forenotice.settings import LogFormat, LogLevel
 
 MEMOS = {"drain": "it ran"}
-
-
-def memory(directory: Path, log: io.StringIO | None = None, lock: Callable[[], None] = lambda: None) -> Sagas:
-    said = Log(MachineClock(), LogLevel.INFO, LogFormat.JSON, log or io.StringIO())
-    found = Sagas(directory, said, Metrics(lambda: 0.0), RUNTIME, lock)
-    found.try_to_open()
-    return found
 
 
 def saga(number: int = 1, state: State = State.SEEN) -> Saga:
@@ -45,12 +34,12 @@ def unwritable(memory: Sagas) -> Iterator[None]:
 
 def kept(directory: Path) -> dict[str, State]:
     """What the next agent would find."""
-    return {name: saga.state for name, saga in memory(directory).sagas.items()}
+    return {name: saga.state for name, saga in sagas(directory).sagas.items()}
 
 
 def test_what_goes_forward_is_written_first(tmp_path: Path) -> None:
     log = io.StringIO()
-    found = memory(tmp_path, log)
+    found = sagas(tmp_path, log)
     with unwritable(found):
         assert not found.begin(saga())
         assert (found.sagas, found.writable) == ({}, False)
@@ -62,14 +51,14 @@ def test_what_goes_forward_is_written_first(tmp_path: Path) -> None:
         assert not found.keep(replace(found.sagas["E1"], memos=MEMOS), {}, forward=True)
     assert found.keep(saga(state=State.PREPARING), {"drain": "{}"}, forward=True)
     assert found.keep(replace(found.sagas["E1"], memos=MEMOS), {}, forward=True)
-    again = memory(tmp_path)
+    again = sagas(tmp_path)
     assert again.sagas["E1"] == replace(saga(state=State.PREPARING), memos=MEMOS)
     assert again.configs == {"E1": {"drain": "{}"}}
     assert log.getvalue().count("The state directory can be used again") == 2
 
 
 def test_what_goes_back_is_done_and_written_later(tmp_path: Path) -> None:
-    found = memory(tmp_path)
+    found = sagas(tmp_path)
     found.begin(saga())
     with unwritable(found):
         assert found.keep(saga(state=State.RECOVERING), {}, forward=False)
@@ -81,7 +70,7 @@ def test_what_goes_back_is_done_and_written_later(tmp_path: Path) -> None:
 
 
 def test_what_was_left_is_written_with_what_comes_next(tmp_path: Path) -> None:
-    found = memory(tmp_path)
+    found = sagas(tmp_path)
     found.begin(saga())
     with unwritable(found):
         found.keep(saga(state=State.RECOVERING), {}, forward=False)
@@ -90,7 +79,7 @@ def test_what_was_left_is_written_with_what_comes_next(tmp_path: Path) -> None:
 
 
 def test_sentences_alone_are_not_written(tmp_path: Path) -> None:
-    found = memory(tmp_path)
+    found = sagas(tmp_path)
     found.begin(saga())
     with unwritable(found):
         assert found.keep(replace(saga(), why="waits"), {}, forward=True)
@@ -99,7 +88,7 @@ def test_sentences_alone_are_not_written(tmp_path: Path) -> None:
 
 
 def test_a_new_journal_is_settled_once(tmp_path: Path) -> None:
-    found = memory(tmp_path)
+    found = sagas(tmp_path)
     assert found.is_new()
     with unwritable(found):
         assert not found.mark_old(saga())
@@ -107,18 +96,18 @@ def test_a_new_journal_is_settled_once(tmp_path: Path) -> None:
     assert found.mark_old(saga())
     assert not found.is_new()
     assert [each.id for each in found.live] == ["E1"]
-    assert not memory(tmp_path).is_new()
+    assert not sagas(tmp_path).is_new()
 
 
 def test_what_peers_told_is_remembered(tmp_path: Path) -> None:
-    found = memory(tmp_path)
+    found = sagas(tmp_path)
     found.peer_ready("E1", "b", T0)
     found.peer_ready("E1", "b", after(1))
-    assert memory(tmp_path).peers == found.peers == {"E1": {"b": after(1)}}
+    assert sagas(tmp_path).peers == found.peers == {"E1": {"b": after(1)}}
 
 
 def test_only_so_many_that_are_over_are_remembered(tmp_path: Path) -> None:
-    found = memory(tmp_path)
+    found = sagas(tmp_path)
     for number in range(KEPT + 3):
         found.begin(saga(number))
         found.peer_ready(f"E{number}", "b", T0)
@@ -130,7 +119,7 @@ def test_only_so_many_that_are_over_are_remembered(tmp_path: Path) -> None:
 
 def test_no_journal_no_sagas(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("in the way")
-    found = memory(tmp_path / "state")
+    found = sagas(tmp_path / "state")
     assert (found.open, found.writable, found.is_new(), found.begin(saga())) == (False, False, False, False)
     (tmp_path / "state").unlink()
     found.try_to_open()
@@ -139,38 +128,38 @@ def test_no_journal_no_sagas(tmp_path: Path) -> None:
 
 
 def test_a_peer_that_is_no_longer_ready_is_forgotten(tmp_path: Path) -> None:
-    found = memory(tmp_path)
+    found = sagas(tmp_path)
     found.peer_ready("E1", "b", T0)
     found.peer_ready("E1", "c", T0)
     found.peer_ready("E1", "b", None)
     found.peer_ready("E1", "d", None)
-    assert memory(tmp_path).peers == found.peers == {"E1": {"c": T0}}
+    assert sagas(tmp_path).peers == found.peers == {"E1": {"c": T0}}
 
 
 def test_that_a_peer_is_not_ready_is_written_as_soon_as_the_disk_allows_it(tmp_path: Path) -> None:
-    found = memory(tmp_path)
+    found = sagas(tmp_path)
     found.peer_ready("E1", "b", T0)
     with unwritable(found):
         found.peer_ready("E1", "b", None)
-    assert memory(tmp_path).peers == {"E1": {"b": T0}}
+    assert sagas(tmp_path).peers == {"E1": {"b": T0}}
     found.peer_ready("E1", "b", None)
-    assert memory(tmp_path).peers == {}
+    assert sagas(tmp_path).peers == {}
 
 
 def test_who_was_ready_in_an_event_that_is_over_is_not_ready_when_it_comes_again(tmp_path: Path) -> None:
-    found = memory(tmp_path)
+    found = sagas(tmp_path)
     found.peer_ready("E1", "b", T0)
     assert found.begin(saga())
-    assert memory(tmp_path).peers == found.peers == {"E1": {"b": T0}}, "others may see it first"
+    assert sagas(tmp_path).peers == found.peers == {"E1": {"b": T0}}, "others may see it first"
     found.keep(saga(state=State.DONE), {}, forward=False)
-    assert memory(tmp_path).peers == found.peers == {}
+    assert sagas(tmp_path).peers == found.peers == {}
     found.peer_ready("E1", "b", T0)
     found.begin(saga())
-    assert memory(tmp_path).peers == found.peers == {}
+    assert sagas(tmp_path).peers == found.peers == {}
 
 
 def test_what_goes_back_is_done_from_a_disk_that_was_full_at_the_start(tmp_path: Path) -> None:
-    first = memory(tmp_path)
+    first = sagas(tmp_path)
     first.mark_old(None)
     first.begin(saga(1))
     first.keep(saga(1, State.PREPARING), {"drain": "{}"}, forward=True)
@@ -178,7 +167,7 @@ def test_what_goes_back_is_done_from_a_disk_that_was_full_at_the_start(tmp_path:
     first.close()
     log = io.StringIO()
     with full_disk():
-        found = memory(tmp_path, log)
+        found = sagas(tmp_path, log)
         assert (found.open, found.unread) == (False, False)
         assert found.sagas["E1"] == saga(1, State.PREPARING)
         assert found.configs == {"E1": {"drain": "{}"}, "E2": {}}
@@ -195,9 +184,9 @@ def test_what_goes_back_is_done_from_a_disk_that_was_full_at_the_start(tmp_path:
 
 
 def test_a_journal_that_was_not_read_is_not_taken_for_none(tmp_path: Path) -> None:
-    assert not memory(tmp_path / "other").unread
+    assert not sagas(tmp_path / "other").unread
     (tmp_path / "journal.db").mkdir()
-    found = memory(tmp_path)
+    found = sagas(tmp_path)
     assert (found.open, found.unread) == (False, True)
     (tmp_path / "journal.db").rmdir()
     assert not found.unread
@@ -206,47 +195,47 @@ def test_a_journal_that_was_not_read_is_not_taken_for_none(tmp_path: Path) -> No
 def test_what_is_told_of_events_that_are_not_known_is_kept_for_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = memory(tmp_path)
+    found = sagas(tmp_path)
     found.begin(saga())
     for name in ("E1", "E2"):
         found.peer_ready(name, "b", T0)
     found.peer_ready("E3", "b", None)
     found.forget_unseen()
-    assert memory(tmp_path).peers == found.peers == {"E1": {"b": T0}, "E2": {"b": T0}}
-    again = memory(tmp_path)
-    monkeypatch.setattr(memories, "UNSEEN_SECONDS", 0.0)
+    assert sagas(tmp_path).peers == found.peers == {"E1": {"b": T0}, "E2": {"b": T0}}
+    again = sagas(tmp_path)
+    monkeypatch.setattr(agent_sagas, "UNSEEN_SECONDS", 0.0)
     for each in (found, again):
         each.forget_unseen()
-        assert memory(tmp_path).peers == each.peers == {"E1": {"b": T0}}
+        assert sagas(tmp_path).peers == each.peers == {"E1": {"b": T0}}
 
 
 def test_only_so_many_events_that_are_not_known_are_kept(tmp_path: Path) -> None:
-    found = memory(tmp_path)
+    found = sagas(tmp_path)
     found.begin(saga())
     for number in range(1, KEPT + 4):
         found.peer_ready(f"E{number}", "b", T0)
     found.peer_ready("E2", "b", T0)
     found.forget_unseen()
-    assert len(found.peers) == len(memory(tmp_path).peers) == KEPT + 1
+    assert len(found.peers) == len(sagas(tmp_path).peers) == KEPT + 1
     assert {"E1", "E2"} <= found.peers.keys()
     assert not {"E3", "E4"} & found.peers.keys()
     assert found._received_at.keys() == found.peers.keys()
 
 
 def test_no_event_has_any_number_of_vms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memories, "MOST_PEERS", 2)
-    found = memory(tmp_path)
+    monkeypatch.setattr(agent_sagas, "MOST_PEERS", 2)
+    found = sagas(tmp_path)
     for name in ("a", "b", "c"):
         found.peer_ready("E1", name, T0)
     assert found.peers == {"E1": {"a": T0, "b": T0}}
 
 
 def test_it_is_opened_only_with_the_lock(tmp_path: Path) -> None:
-    first = memory(tmp_path)
+    first = sagas(tmp_path)
     first.begin(saga())
     first.close()
     others = Lock(tmp_path)
-    found = memory(tmp_path, lock=lambda: Lock(tmp_path).release())
+    found = sagas(tmp_path, lock=lambda: Lock(tmp_path).release())
     assert (found.open, found.sagas, found.unread) == (False, {}, True)
     others.release()
     found.try_to_open()
@@ -256,14 +245,14 @@ def test_it_is_opened_only_with_the_lock(tmp_path: Path) -> None:
 @pytest.mark.parametrize("replaced", [False, True])
 def test_a_journal_that_was_removed_is_made_anew_before_anything_goes_forward(tmp_path: Path, replaced: bool) -> None:
     state = tmp_path / "state"
-    found = memory(state)
+    found = sagas(state)
     found.mark_old(None)
     found.begin(saga(1))
     found.keep(saga(1, State.PREPARING), {"drain": "{}"}, forward=True)
     found.begin(saga(2))
     state.rename(tmp_path / "gone")
     if replaced:
-        other = memory(state)
+        other = sagas(state)
         other.begin(saga(2))
         other.begin(saga(3))
     else:
@@ -274,7 +263,7 @@ def test_a_journal_that_was_removed_is_made_anew_before_anything_goes_forward(tm
         found.try_to_open()
     assert found.keep(saga(1, State.APPROVED), {}, forward=True)
     found.write_unwritten()
-    again = memory(state)
+    again = sagas(state)
     assert again.sagas["E1"].state is State.APPROVED
     assert again.sagas["E2"].state is (State.SEEN if replaced else State.RECOVERING)
     assert ("E3" in again.sagas, again.is_new()) == (replaced, False)
@@ -282,23 +271,23 @@ def test_a_journal_that_was_removed_is_made_anew_before_anything_goes_forward(tm
 
 
 def test_what_others_could_have_written_is_not_read(tmp_path: Path) -> None:
-    found = memory(tmp_path)
+    found = sagas(tmp_path)
     found.begin(saga())
     found.close()
     (tmp_path / "journal.db").chmod(0o666)
     log = io.StringIO()
-    assert (memory(tmp_path, log).sagas, "journal.db can be changed by other users" in log.getvalue()) == ({}, True)
+    assert (sagas(tmp_path, log).sagas, "journal.db can be changed by other users" in log.getvalue()) == ({}, True)
 
 
 def test_what_others_could_have_written_is_not_even_looked_at(tmp_path: Path) -> None:
     """A directory that cannot be locked is only read, and what goes back is done."""
-    found = memory(tmp_path)
+    found = sagas(tmp_path)
     found.begin(saga())
     found.close()
 
     def unlockable() -> None:
         raise JournalError("read-only file system")
 
-    assert memory(tmp_path, lock=unlockable).sagas
+    assert sagas(tmp_path, lock=unlockable).sagas
     (tmp_path / "journal.db").chmod(0o666)
-    assert not memory(tmp_path, lock=unlockable).sagas
+    assert not sagas(tmp_path, lock=unlockable).sagas

@@ -7,14 +7,17 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.acceptance.running import environment, until
-from tests.agent.handlers.work import failed, work
+from tests.agent.handlers.work import EVENT, done, failed, work
 
-from forenotice.agent.handlers import Outcome
+from forenotice.agent import config
+from forenotice.agent.handlers import Outcome, child, facts
 from forenotice.agent.handlers.child import ARGV, ChildHandler
 from forenotice.agent.handlers.tables import Kubernetes, Notify, Python
+from forenotice.agent.rules.policy import Phase
 
 HEAVY = ("aiohttp", "apprise", "asyncio", "kubernetes", "pydantic", "requests", "rich", "click", "urllib3", "yaml")
 
@@ -110,3 +113,114 @@ def test_a_defect_is_told_by_its_traceback() -> None:
     ran = subprocess.run(ARGV, input=b"[]", capture_output=True, check=False)
     assert ran.returncode == 1
     assert b"ValidationError: Expected `object`" in ran.stderr
+
+
+SOURCE = """
+import sys
+
+def tell(phase, facts, options):
+    print("on my way")
+    return f"{phase} {facts['event']['EventId']} {options['colour']}"
+
+def give(phase, facts, options):
+    return {"none": None, "true": True, "false": False, "one": 1}[options["answer"]]
+
+def fail(phase, facts, options):
+    raise ValueError("the tap\\nis dry")
+
+def leave(phase, facts, options):
+    sys.exit(0 if options.get("well") else "gone")
+
+class Tap:
+    @staticmethod
+    def close(phase, facts, options):
+        return "closed"
+
+NOTHING = 3
+"""
+
+
+@pytest.fixture
+def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "their_taps.py").write_text(SOURCE)
+    told = tmp_path / "taps-1.0.dist-info"
+    told.mkdir()
+    (told / "METADATA").write_text("Metadata-Version: 2.1\nName: taps\nVersion: 1.0\n")
+    (told / "entry_points.txt").write_text(f"[{child.GROUP}]\ntap = their_taps:Tap.close\nlost = no_such_module:f\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    return tmp_path
+
+
+def do(entry_point: str, **options: Any) -> Outcome:
+    return child.run_python(Python(name="tap", entry_point=entry_point, options=options), facts.document(work()))
+
+
+@pytest.mark.usefixtures("theirs")
+def test_a_function_is_told_phase_facts_and_options_in_a_process_of_its_own() -> None:
+    handler = ChildHandler(Python(name="tap", entry_point="their_taps:tell", options={"colour": "blue"}))
+    outcome = handler.run(work(phase=Phase.RECOVER))
+    assert outcome == done(f"on my way / recover {EVENT.id} blue")
+
+
+def test_options_may_be_whatever_toml_knows(tmp_path: Path) -> None:
+    path = tmp_path / "agent.toml"
+    table = '[[handler]]\nname = "tap"\ntype = "python"\nentry_point = "a:b"\n'
+    path.write_text(table + "options = { deep = { list = [1, 2.5, true] }, text = 'x' }\n")
+    (found,) = config.load(path).handlers
+    assert isinstance(found, Python)
+    assert found.options == {"deep": {"list": [1, 2.5, True]}, "text": "x"}
+
+
+@pytest.mark.usefixtures("theirs")
+def test_a_function_that_leaves_takes_its_process_with_it() -> None:
+    outcome = ChildHandler(Python(name="tap", entry_point="their_taps:leave")).run(work())
+    assert outcome == failed("gone")
+
+
+@pytest.mark.usefixtures("theirs")
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        ("none", Outcome(ok=True)),
+        ("true", Outcome(ok=True)),
+        ("false", failed("their_taps:give returned False")),
+        ("one", failed("their_taps:give returned a int: give None, True, False or a text")),
+    ],
+)
+def test_what_a_function_returns_is_how_it_went(answer: str, outcome: Outcome) -> None:
+    assert do("their_taps:give", answer=answer) == outcome
+
+
+@pytest.mark.usefixtures("theirs")
+def test_an_entry_point_is_found_by_its_name() -> None:
+    assert do("tap") == done("closed")
+
+
+@pytest.mark.usefixtures("theirs")
+@pytest.mark.parametrize(
+    ("entry_point", "said"),
+    [
+        ("their_taps:fail", "ValueError: the tap is dry"),
+        ("their_taps:NOTHING", "TypeError: their_taps:NOTHING is a int and cannot be called"),
+        ("their_taps:missing", "AttributeError: module 'their_taps' has no attribute 'missing'"),
+        ("no_such_module:f", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("lost", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("nowhere", "LookupError: there is no entry point 'nowhere' in the group forenotice.handlers: is its package "),
+    ],
+)
+def test_an_exception_is_told_by_the_last_line_of_its_traceback(entry_point: str, said: str) -> None:
+    outcome = do(entry_point)
+    assert not outcome.ok
+    assert outcome.message.startswith(said)
+
+
+@pytest.mark.usefixtures("theirs")
+def test_a_rehearsal_imports_and_calls_nothing() -> None:
+    def look(entry_point: str) -> Outcome:
+        return child.rehearse_python(Python(name="tap", entry_point=entry_point))
+
+    assert look("their_taps:fail") == done("would call their_taps:fail")
+    assert look("tap") == done("would call tap")
+    assert look("their_taps:NOTHING").ok is False
+    assert look("no_such_module:f").ok is False

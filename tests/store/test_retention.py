@@ -24,12 +24,12 @@ def prune(store: Store, before: datetime = BEFORE) -> Counter[str]:
         foretold = +reader.retention.count(before)
     removed: Counter[str] = Counter()
     for stage in retention.STAGES:
-        place: retention.Place | None = None
+        cursor: retention.Cursor | None = None
         while True:
             with store.write() as transaction:
-                found, place = stage(transaction.retention, before, place)
+                found, cursor = stage(transaction.retention, before, cursor)
             removed += found
-            if place is None:
+            if cursor is None:
                 break
     assert removed == foretold
     return removed

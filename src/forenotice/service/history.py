@@ -14,7 +14,7 @@ from forenotice.service import views, visibility
 from forenotice.service.calls import Call, command, recalled
 from forenotice.service.context import Service, UnitOfWork
 from forenotice.store.journal import JournalFilter
-from forenotice.store.retention import STAGES, Place, Stage, Step
+from forenotice.store.retention import STAGES, Cursor, Stage, Step
 from forenotice.views import base, history
 from forenotice.views.base import Page
 
@@ -114,12 +114,12 @@ def _remove(service: Service, before: datetime) -> tuple[Counter[str], bool]:
     begin = monotonic()
     removed: Counter[str] = Counter()
     for stage in STAGES:
-        place: Place | None = None
+        cursor: Cursor | None = None
         while True:
             step_begin = monotonic()
-            found, place = service.transact(partial(_step, stage, before, place))
+            found, cursor = service.transact(partial(_step, stage, before, cursor))
             removed += found
-            if place is None:
+            if cursor is None:
                 break
             now = monotonic()
             if now - begin > PATIENCE_SECONDS:
@@ -129,8 +129,8 @@ def _remove(service: Service, before: datetime) -> tuple[Counter[str], bool]:
     return removed, True
 
 
-def _step(stage: Stage, before: datetime, place: Place | None, unit: UnitOfWork) -> Step:
-    return stage(unit.transaction.retention, before, place)
+def _step(stage: Stage, before: datetime, cursor: Cursor | None, unit: UnitOfWork) -> Step:
+    return stage(unit.transaction.retention, before, cursor)
 
 
 def _counts(removed: Counter[str]) -> Mapping[str, Any]:

@@ -15,8 +15,8 @@ from forenotice.store.queries import Among, Query, Repository, given
 ENTRIES, OPERATIONS, ROLLOUTS = 5_000, 200, 1
 """Read in one transaction. An operation may name many VMs, and a rollout many hosts."""
 
-Place: TypeAlias = tuple[Any, ...]
-Step: TypeAlias = tuple[Counter[str], Place | None]
+Cursor: TypeAlias = tuple[Any, ...]
+Step: TypeAlias = tuple[Counter[str], Cursor | None]
 """How much was deleted, and where to continue; None: that was all."""
 
 _J, _O, _E = schema.journal.c, schema.operations.c, schema.events.c
@@ -100,7 +100,7 @@ _REMOVE_STOPS = Query(delete(schema.stops).where(Among(_S.rollout, "names")))
 
 
 class Retention(Repository):
-    """Deletes what is older than a moment, step by step: from a place (None: the beginning) to the next."""
+    """Deletes what is older than a moment, step by step: from a cursor (None: the beginning) to the next."""
 
     def count(self, before: datetime) -> Counter[str]:
         """What all steps together would delete now."""
@@ -117,32 +117,32 @@ class Retention(Repository):
         """How many entries are older."""
         return int(self._executor.value(_OLDER, bound=Journal(self._executor).first_since(before)))
 
-    def entries(self, before: datetime, place: Place | None) -> Step:
-        [after], bound = place or (0,), self._bound(before)
+    def entries(self, before: datetime, cursor: Cursor | None) -> Step:
+        [after], bound = cursor or (0,), self._bound(before)
         some = self._executor.column(_SOME_ENTRIES, after=after, bound=bound, limit=ENTRIES)
         if not some:
             return Counter(), None
         removed = self._executor.run(_REMOVE_ENTRIES, after=after, upto=some[-1], bound=bound)
         return Counter(entries=removed), (some[-1],) if len(some) == ENTRIES else None
 
-    def operations(self, before: datetime, place: Place | None) -> Step:
-        some, gone = self._some(_SOME_OPERATIONS, _REMOVE_OPERATIONS, before, place, OPERATIONS)
+    def operations(self, before: datetime, cursor: Cursor | None) -> Step:
+        some, gone = self._some(_SOME_OPERATIONS, _REMOVE_OPERATIONS, before, cursor, OPERATIONS)
         removed = Counter(operations=len(gone))
         if gone:
             removed["events"] = self._executor.run(_REMOVE_EVENTS, names=gone)
             self._executor.run(_REMOVE_NAMES, names=gone)
         return removed, some
 
-    def rollouts(self, before: datetime, place: Place | None) -> Step:
-        some, gone = self._some(_SOME_ROLLOUTS, _REMOVE_ROLLOUTS, before, place, ROLLOUTS)
+    def rollouts(self, before: datetime, cursor: Cursor | None) -> Step:
+        some, gone = self._some(_SOME_ROLLOUTS, _REMOVE_ROLLOUTS, before, cursor, ROLLOUTS)
         if gone:
             self._executor.run(_REMOVE_STOPS, names=gone)
         return Counter(rollouts=len(gone)), some
 
     def _some(
-        self, some: Query, remove: Query, before: datetime, place: Place | None, limit: int
-    ) -> tuple[Place | None, list[str]]:
-        since, after = place or (0, "")
+        self, some: Query, remove: Query, before: datetime, cursor: Cursor | None, limit: int
+    ) -> tuple[Cursor | None, list[str]]:
+        since, after = cursor or (0, "")
         number = rows.number(before)
         found = list(self._executor.rows(some, since=since, after=after, before=number, limit=limit))
         names = [row[1] for row in found]
@@ -158,6 +158,6 @@ class Retention(Repository):
         return min(bound for bound in bounds if bound is not None)
 
 
-Stage: TypeAlias = Callable[[Retention, datetime, Place | None], Step]
+Stage: TypeAlias = Callable[[Retention, datetime, Cursor | None], Step]
 STAGES: tuple[Stage, ...] = (Retention.entries, Retention.operations, Retention.rollouts)
 """In this order: nothing is deleted before its entries."""

@@ -90,7 +90,7 @@ class OutgoingClient:
         else:
             why = self._refusal(address, _port(parts), parts.scheme)
         if why:
-            raise errors.RefusedError(f"nothing is sent to {origin(url)}: {why}")
+            raise errors.RefusedError(f"the service may not send requests to {origin(url)}: {why}")
 
     def get(self, url: str, headers: Mapping[str, str] | None = None) -> Response:
         return self._send("GET", url, None, headers or {})
@@ -158,7 +158,7 @@ class OutgoingClient:
 
 
 _NOT_HTTP = "plain http is only for private addresses, with allow_private_targets: give an https URL"
-_NOT_PRIVATE = "it is not a public address: give another, or name its network in the service's allow_private_targets"
+_NOT_PRIVATE = "it is not a public address: give another, or add its network to the service's allow_private_targets"
 _NEVER_SENT = "link-local, multicast, metadata and locally translated addresses are not allowed: give another"
 _OURSELVES = "it is this service's own listener: give another"
 
@@ -172,10 +172,10 @@ class _CheckedConnection(Connection):
 
     def _addresses(self) -> Sequence[tuple[Any, ...]]:
         found = super()._addresses()
-        said = [self._refusal(ipaddress.ip_address(place[4][0].partition("%")[0])) for place in found]
-        if found and all(said):
-            raise OutgoingError(f"nothing is sent to {self._host}: {said[0]}")
-        return [place for place, why in zip(found, said, strict=True) if not why]
+        refusals = [self._refusal(ipaddress.ip_address(each[4][0].partition("%")[0])) for each in found]
+        if found and all(refusals):
+            raise OutgoingError(f"the service may not send requests to {self._host}: {refusals[0]}")
+        return [each for each, refusal in zip(found, refusals, strict=True) if not refusal]
 
 
 def origin(url: str) -> str:
@@ -239,11 +239,11 @@ def _split(url: str) -> SplitResult:
     except ValueError:
         sound = False
     if not sound or not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
-        raise errors.RefusedError("that is not a URL of http or https: give one such as https://example.com/forenotice")
+        raise errors.RefusedError("that is not an http or https URL: give one such as https://example.com/forenotice")
     if "@" in parts.netloc:
-        raise errors.RefusedError("names and passwords do not belong into a URL: leave out what is before the '@'")
+        raise errors.RefusedError("a URL must not contain a name or password: remove what is before the '@'")
     if parts.fragment:
-        raise errors.RefusedError("a URL's fragment is never sent: leave out what follows the '#'")
+        raise errors.RefusedError("a URL must not have a fragment: remove what follows the '#'")
     return parts
 
 
@@ -264,5 +264,5 @@ def _literal(host: str) -> Ip | None:
 
 
 def _words(error: Exception) -> str:
-    said = str(getattr(error, "strerror", None) or error or type(error).__name__)
-    return "".join(char if char.isprintable() else "?" for char in said)[:LONGEST_WORDS].lower()
+    text = str(getattr(error, "strerror", None) or error or type(error).__name__)
+    return "".join(char if char.isprintable() else "?" for char in text)[:LONGEST_WORDS].lower()

@@ -165,7 +165,7 @@ def test_a_budget_that_cannot_be_met_names_its_group(fleet: Control) -> None:
         ({"notice_minutes": 1}, 400, "the notice must be at least 15 minutes"),
         ({"windows": ["at night"]}, 400, "'at night' is not a window"),
         ({"gate": "shop"}, 400, "there is no gate 'shop': there are none; give a URL"),
-        ({"gate": "http://127.0.0.1/"}, 400, "nothing is sent to http://127.0.0.1"),
+        ({"gate": "http://127.0.0.1/"}, 400, "may not send requests to http://127.0.0.1"),
         ({"gates": "shop"}, 400, "gates in the body is not known"),
     ],
 )

@@ -103,7 +103,7 @@ def test_only_known_names_and_permitted_urls_are_accepted() -> None:
         (known, "c", "there is no gate 'c': known are a, b"),
         (none, "/bin/true", "there is no gate '/bin/true': there are none"),
         (none, "https://127.0.0.1/health", "allow_private_targets"),
-        (known, "ftp://127.0.0.1/health", "not a URL of http or https"),
+        (known, "ftp://127.0.0.1/health", "not an http or https URL"),
     ):
         with pytest.raises(errors.RefusedError, match=said):
             where.require(gate)

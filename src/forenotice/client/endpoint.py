@@ -1,4 +1,4 @@
-"""The metadata endpoint as a guest uses it, without a socket: where it is, what it said last, what to request next.
+"""The metadata endpoint as a guest uses it, without a socket: where it is, its last document, what to request next.
 
 Methods are generators of steps, which the blocking and the asynchronous client carry out alike. A request that fails
 is thrown into the generator as the OSError or ProtocolError that it failed with.

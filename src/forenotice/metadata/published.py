@@ -240,7 +240,7 @@ class LoopPublisher:
         self._post(self._published.put_everything, scopes)
 
     def _post(self, put: Callable[[tuple[T, ...]], None], published: Iterable[T]) -> None:
-        # A closed loop answers nobody any more.
+        # A closed loop serves no guests any more.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(put, tuple(published))
 

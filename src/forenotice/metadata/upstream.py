@@ -176,7 +176,7 @@ class Upstream:
         return True
 
     def _post(self, call: Callable[[], object]) -> None:
-        # A loop that was closed meanwhile has nobody left to tell.
+        # A closed loop has no requests to answer any more.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(call)
 

@@ -58,7 +58,7 @@ STOP_SECONDS = 28.0
 
 def run(settings: Settings) -> int:
     """Serve until SIGINT or SIGTERM."""
-    # What is kept here is nobody else's; sockets get modes of their own.
+    # Files are for this user alone; sockets get their own modes.
     os.umask(0o077)
     # A command's thread gives way to polls sooner than by default.
     sys.setswitchinterval(0.0005)
@@ -193,7 +193,7 @@ def _abandon() -> None:
 
 @asynccontextmanager
 async def _answering() -> "AsyncIterator[list[MetadataServer | ControlServer]]":
-    """What answers is stopped all at once, so that nobody's answer waits for somebody else's."""
+    """Servers are stopped together, so that no response waits for another server."""
     shells: list[MetadataServer | ControlServer] = []
     try:
         yield shells
@@ -360,7 +360,7 @@ def _guests_at(settings: Settings, metadata: MetadataServer) -> str | None:
 
 
 def _once(settings: Settings) -> SignInLink | None:
-    """For whoever runs the demo on this machine: only they see what it prints."""
+    """For the user who runs the demo on this machine and sees its output."""
     if not settings.demo or not control_tls.is_loopback(settings.control.host) or not settings.token_file.is_file():
         return None
     return SignInLink(settings.token_file.read_text().strip())

@@ -99,27 +99,6 @@ def test_a_scope_keeps_its_incarnation_while_its_vm_is_elsewhere(rig: Rig) -> No
     assert queries.vm(rig.service, "db")["incarnation"] > before
 
 
-@pytest.mark.parametrize(
-    ("spec", "sentence"),
-    [
-        ({"name": "sp ace", "host": "host-a"}, "is not a VM name"),
-        ({"name": "new", "host": "nowhere"}, "there is no host 'nowhere'"),
-        ({"name": "new", "host": "host-a", "group": "nobody"}, "there is no group 'nobody'"),
-        ({"name": "new", "host": "host-a", "group": "web", "update_domain": 7}, "cannot share host host-a"),
-        ({"name": "new", "host": "host-a", "addresses": ("127.1.0.10",)}, "belongs to web-0"),
-        ({"name": "new", "host": "host-a", "addresses": ("somewhere",)}, "is not an IP address"),
-        ({"name": "new", "host": "host-a", "addresses": ("fe80::1%tap0",)}, "is link-local"),
-        ({"name": "new", "host": "host-a", "fault_domain": -1}, "from 0 to 999"),
-        ({"name": "db", "host": "host-a"}, "exists already"),
-    ],
-)
-def test_a_vm_that_does_not_fit_is_refused_and_nothing_changes(rig: Rig, spec: dict[str, Any], sentence: str) -> None:
-    before = history.page(rig.service, limit=1000)["items"]
-    with pytest.raises(errors.ForenoticeError, match=sentence):
-        fleet.add_vm(rig.service, OPERATOR, VmSpec(**spec))
-    assert history.page(rig.service, limit=1000)["items"] == before
-
-
 def test_loopback_addresses_are_for_fleets_to_try_things_on(rig: Rig) -> None:
     rig.service.allows_loopback = False
     with pytest.raises(errors.RefusedError, match="--allow-loopback-addresses"):
@@ -159,12 +138,6 @@ def test_a_host_that_vms_are_moving_to_cannot_go(rig: Rig) -> None:
 def test_a_policy_that_is_none_is_refused(rig: Rig, changes: dict[str, object]) -> None:
     with pytest.raises(errors.RefusedError):
         fleet.set_policy(rig.service, OPERATOR, "group:web", base.convert(changes, PolicyChange, "the body"))
-
-
-@pytest.mark.parametrize("changes", [{"facts": {"colour": "red"}}, {"colour": "red"}])
-def test_a_vm_has_only_the_fields_it_has(rig: Rig, changes: dict[str, Any]) -> None:
-    with pytest.raises(errors.RefusedError, match="colour"):
-        fleet.set_vm(rig.service, OPERATOR, "db", base.convert(changes, VmChange, "the body"))
 
 
 def test_a_file_is_applied_in_one_step(rig: Rig) -> None:

@@ -1,4 +1,4 @@
-"""One delivery cycle: note what receivers answered, take in what the journal has, say what to send next."""
+"""One delivery cycle: record what receivers responded, read the journal, decide what to send next."""
 
 import random
 from collections.abc import Collection, Iterator, Sequence
@@ -198,7 +198,7 @@ class _Plan:
 def _plans(
     service: Service, reader: Reader, under_way: Sequence[Lane], limit: RequestLimit, now: datetime
 ) -> Iterator[_Plan]:
-    """Of those that nobody else serves; `under_way` may grow from one to the next."""
+    """Of the subscriptions that no other process serves; `under_way` may grow from one to the next."""
     pages: dict[int, list[tuple[int, Entry]]] = {}
     for each in limit.in_order(reader.subscriptions.active()):
         if not _is_mine(service, each) and each.claimed_until is not None and each.claimed_until > now:

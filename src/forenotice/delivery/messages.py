@@ -112,7 +112,7 @@ def _that_fits(pattern: str) -> str:
 
 
 def lane(entry: Entry) -> str:
-    """What is of one event is told in order; else what is of one operation; else what is of neither."""
+    """Entries of one lane are delivered in order: those of an event, else of an operation, else all without either."""
     return entry.event or entry.operation or ""
 
 

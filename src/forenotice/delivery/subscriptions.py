@@ -1,4 +1,4 @@
-"""Subscriptions: who is told of what, from where on, and how the receivers are doing."""
+"""Operators' commands about subscriptions: which receiver gets which entries, and how its deliveries are doing."""
 
 import secrets
 from collections.abc import Mapping, Sequence

@@ -88,7 +88,7 @@ class CallQueue:
     """All calls of this process. What they come to is collected until `finished` takes it."""
 
     def __init__(self, choices: Sequence[DriverChoice], runtime: Runtime, wake: Callable[[], None]) -> None:
-        """`wake` is called when there is something new for whoever works the queue."""
+        """`wake` is called when a call has returned."""
         self._choices = choices
         self._runtime = runtime
         self._wake = wake

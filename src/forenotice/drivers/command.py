@@ -11,7 +11,7 @@ from forenotice.drivers import file
 from forenotice.programs import process
 
 LONGEST_REASON = 300
-"""Characters of what a failed command printed that are told as its reason; the journal has more."""
+"""Characters of a failed command's output that are its reason; the journal has more."""
 
 
 class CommandDriver:

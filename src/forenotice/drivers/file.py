@@ -147,7 +147,7 @@ class Described:
 
 
 def load(path: Path) -> Described:
-    # Whoever can change it says what the service runs.
+    # A user who can change the file decides what the service runs.
     content = toml.read(path, "the driver's file", DriverFileError, links=True).parse()
     if "drivers" not in content:
         one = _driver(content, str(path))

@@ -31,7 +31,7 @@ class Call:
     digest: str = ""
     """Of what is asked: the same key with another digest is a mistake."""
     origin: str = ""
-    """The address of whoever asks."""
+    """The client's address."""
     reason: str = ""
     """Why, in words."""
     access: Access = EVERYTHING

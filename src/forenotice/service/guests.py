@@ -11,7 +11,7 @@ from forenotice.store.writer import GUESTS
 
 
 class Guests:
-    """Called by whoever answers guests, from one thread."""
+    """Called by the guests' endpoint, from one thread."""
 
     def __init__(self, service: Service) -> None:
         self._service = service

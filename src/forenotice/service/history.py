@@ -74,7 +74,7 @@ def _require_zones(filters: Mapping[str, Any]) -> None:
 
 
 def prune(service: Service, call: Call, *, before: datetime, dry_run: bool = False) -> history.Pruned:
-    """What happened before a moment, unless it is live or somebody is still to be told of it."""
+    """Remove entries before a moment, except for live events and what is still to be delivered."""
     now = service.clock.now()
     if before.tzinfo is None:
         raise errors.RefusedError("a time needs its zone: write 2026-01-31T12:00:00Z")

@@ -32,7 +32,7 @@ MOST_ENTRIES = 100
 def now(
     service: Service, access: Access, *, since: datetime, most: int, scope: str | None = None, page: int = 1
 ) -> maintenance.Overview:
-    """All of one moment, for somebody who has this access; `scope`: of that one alone.
+    """A snapshot of one moment, limited to this access; `scope` limits it to that one.
 
     `counts` are of live events by status. `bars` are live events, the most urgent first, then those that ended since,
     the last first. Those that ended have what live ones leave of `most`, and never less
@@ -113,7 +113,7 @@ def of_group(service: Service, name: str, access: Access) -> maintenance.LiveEve
 
 
 def of_host(service: Service, name: str, access: Access) -> maintenance.LiveEvents:
-    """For whoever may see hosts."""
+    """For callers that may see hosts."""
     with service.store.read() as reader:
         return _explained(service, reader, reader.events.on_host(name, MOST + 1), access)
 

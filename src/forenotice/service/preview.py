@@ -1,4 +1,4 @@
-"""What would come of scheduling something: who is told what, when it can start, and whom it waits for."""
+"""What scheduling an operation would do: what guests read, when it can start, and what it waits for."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ class Outcome:
 
     draft: Draft
     shown: Draft
-    """The part of it that whoever asks may see."""
+    """The part of it that the caller may see."""
     told: dict[str, Mapping[str, Any]]
     """What each new event's scope reads, by the event's id."""
     made_up: frozenset[str]

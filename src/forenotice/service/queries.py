@@ -28,7 +28,7 @@ VERSIONS = tuple(version.name for version in reversed(versions.ALL))
 MOST = 20
 """Of each noun."""
 MEANT = frozenset("*?,!:")
-"""Whoever writes one of these has a pattern in mind."""
+"""A search with one of these is a pattern."""
 LONGEST_PART = 62
 """With a wildcard at both ends it is as long as a pattern may be."""
 FEW = 10
@@ -263,7 +263,7 @@ def _wants_a_host(operation: Operation) -> bool:
 
 
 def _add_a_few(reader: Reader, world: World) -> None:
-    """Hosts, each with its VMs, and whoever is on the way to any."""
+    """Hosts, each with its VMs, and the VMs that move to any of them."""
     few = reader.hosts.emptier(FEW)
     arriving = {name for operation in world.operations.values() for name in operation.targets}
     found = reader.worlds.hosts(few, arriving)

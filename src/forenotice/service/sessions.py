@@ -1,4 +1,4 @@
-"""Sessions of the portal: somebody shows a token once, and is known by a secret of its own until it signs out."""
+"""Sessions of the portal: an operator signs in with a token, and has a session secret until signing out."""
 
 import hmac
 import secrets

@@ -47,7 +47,7 @@ class Caller:
 
     @property
     def actor(self) -> str:
-        """As the journal names it; a tenant's name is no secret to whoever sees the same scopes."""
+        """As the journal names it; callers with the same scopes see a tenant's name."""
         if self.call is not None:
             return "driver"
         return f"{roles.TENANT if self.access.role is Role.TENANT else 'operator:'}{self.name}"
@@ -221,7 +221,7 @@ def _require_previous(token: Token, digest: str, now: datetime) -> None:
 
 
 def admit(service: Service, token: Token, origin: str) -> Caller:
-    """Whoever has proved to hold this token, while it is valid."""
+    """The caller that holds this token, while it is valid."""
     if token.revoked_at is not None:
         raise _refused(token)
     now = service.clock.now()

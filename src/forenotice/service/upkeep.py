@@ -13,7 +13,7 @@ log = structlog.get_logger()
 
 INTERVAL = timedelta(seconds=20)
 DOWNTIME = 3 * INTERVAL
-"""Without a sign of life for this long, nobody was serving."""
+"""Without a sign of life for this long, no process was serving."""
 
 
 def keep_up(service: Service) -> None:
@@ -56,7 +56,7 @@ def _settle(service: Service) -> None:
 
 
 def _show_life(service: Service, unit: UnitOfWork) -> None:
-    """Our own absence, a machine that slept included, is nobody's silence; and after it guests need time to look."""
+    """Downtime, also of a machine that slept, does not count as silence of guests; after it they get time to poll."""
     alive_at = unit.transaction.meta.get(clocks.ALIVE_AT)
     away = unit.now - datetime.fromisoformat(alive_at) if alive_at else timedelta(0)
     if away > DOWNTIME:
@@ -91,7 +91,7 @@ def require_ready(service: Service) -> None:
 
 
 def resume(service: Service, *, alone: bool) -> None:
-    """At start-up; when nobody else can be serving, claims and unanswered gates are a dead process's."""
+    """At start-up; if no other process can be serving, claims and unanswered gates belong to a dead one."""
 
     def work(unit: UnitOfWork) -> None:
         _show_life(service, unit)
@@ -114,7 +114,7 @@ def begin_epoch(service: Service, call: Call | None = None) -> int:
 
 
 def notice_restored_backup(service: Service) -> None:
-    """Start an epoch if the database is older than the mark beside it: somebody put a backup in its place.
+    """Start an epoch if the database is older than the mark beside it: a backup was put in its place.
 
     Opening a copy raises the mark, so that a backup is noticed however young it is, and even if there was no mark."""
     mark = service.store.mark()

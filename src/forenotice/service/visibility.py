@@ -1,4 +1,4 @@
-"""What those are told who see some scopes alone: their own part, and nothing that names anybody else."""
+"""What callers with limited scopes may see: their own part, and nothing that names others."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,7 +12,7 @@ from forenotice.core.roles import TENANT
 from forenotice.core.selectors import Selector
 
 FAILED = "the platform could not do it"
-"""In place of what a driver said, which may be anything, or of why maintenance made way for somebody else."""
+"""In place of a driver's reason, which may hold anything, or of why maintenance made way for another scope."""
 
 TOLD = frozenset(
     {
@@ -35,7 +35,7 @@ TOLD = frozenset(
 OTHERS = dict.fromkeys(("approval", "earlier-deletion"), "somebody else's approval") | dict.fromkeys(
     ("host-busy", "rollout"), "the platform"
 )
-"""What is told of blockers that are somebody else's, where that is not the general phrase."""
+"""How blockers of other scopes are phrased, where the general phrase does not fit."""
 
 
 def limited(world: World, seen: Selector | None) -> World:
@@ -106,7 +106,7 @@ def may_ask_for(filters: Mapping[str, object], seen: Selector | None) -> bool:
 
 
 def explanation(draft: Draft, found: Explanation, seen: Selector | None) -> Explanation:
-    """The same reasons; whose they are is said of one's own alone. It tells nobody how many others there are."""
+    """The same blockers; only the caller's own scopes are named, and others are not counted."""
     if seen is None or not found.waiting_for:
         return found
     said: dict[str, None] = {}

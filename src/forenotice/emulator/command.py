@@ -105,7 +105,7 @@ def _print(text: str) -> int:
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read our output has gone; the interpreter must not flush into it once more.
+        # The reader of our output has gone; the interpreter must not flush into it once more.
         sys.stdout = None
         return FAILED
     return DONE

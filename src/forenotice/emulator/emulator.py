@@ -123,7 +123,7 @@ class Emulator:
         self._changed = threading.Condition(threading.RLock())
         """Guards everything here; notified when something may look different."""
         self._advancing = threading.RLock()
-        """Held while somebody moves the clock: others move it on from there."""
+        """Held while a thread moves the clock; another one moves it on from there."""
         self._closing = False
         self._thread = threading.Thread(target=self._pass_time, name="emulator", daemon=True)
         self.simulation = Simulation(now=self.clock.now(), timing=self.timing, publisher=self._endpoint.publisher)
@@ -144,7 +144,7 @@ class Emulator:
         self._endpoint.stop()
 
     def open(self, vm: str) -> Address:
-        """Another place to ask at: there every caller is this VM."""
+        """Another port, at which every caller is this VM."""
         if vm not in {known.name for known in self.simulation.vms}:
             self.change(lambda now: self.simulation.add_vm(vm, now))
         return self._endpoint.open(vm, self.address.host)
@@ -152,9 +152,9 @@ class Emulator:
     # What people do
 
     def play(self, scenario: Scenario) -> Player:
-        """Start afresh with a scenario; callers are the VM that it says. A clock that is behind catches up."""
+        """Start afresh with a scenario, which names the VM that callers are. A clock that is behind catches up."""
         with self._changed:
-            # Lest a NotBefore be past already by the clocks of guests.
+            # Otherwise a NotBefore could be past already by the clocks of guests.
             self.clock.catch_up()
             now = self.clock.now()
             self.faults.switch_off()
@@ -252,7 +252,7 @@ class Emulator:
         self._endpoint.refresh()
 
     def preview_poll(self, vm: str, version: Version) -> PollPreview:
-        """What a poll of this VM would be answered now; nobody notices."""
+        """The response that a poll of this VM would get now, without counting it."""
         self.change(lambda _: None)
         return self._endpoint.preview_poll(vm, version)
 
@@ -333,7 +333,7 @@ class Emulator:
         return first(self.simulation.due, None if self.player is None else self.player.due)
 
     def _new_simulation(self, vms: Mapping[str, int], now: datetime, scenario: Scenario | None = None) -> None:
-        """Nobody sees it until it is shown."""
+        """Guests do not see it until it is shown."""
         self.simulation = Simulation(
             now=now,
             timing=self.timing,

@@ -1,4 +1,4 @@
-"""The real endpoint on a loop in a thread of its own, for whoever is not asynchronous."""
+"""The real endpoint on a loop in a thread of its own, for callers that are not asynchronous."""
 
 import asyncio
 import functools
@@ -30,18 +30,18 @@ T = TypeVar("T")
 LIMITS = Limits(connections=400)
 """A test's process keeps the limit of descriptors that it has."""
 GRACE = 0.5
-"""Seconds for answers that are under way when it stops."""
+"""Seconds for responses that are in progress when it stops."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PollPreview:
-    """What a poll would be answered now."""
+    """The response that a poll would get now."""
 
     status: int | None
-    """None: nothing, the connection would be reset."""
+    """None: none, the connection would be reset."""
     body: bytes
     faults: str | None
-    """That it would meet; of several, joined by plus signs."""
+    """Those that it would meet, joined by plus signs."""
 
 
 class Endpoint:

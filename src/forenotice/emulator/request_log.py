@@ -1,4 +1,4 @@
-"""What guests have asked: every request with its answer, for tests to look at."""
+"""The log of guests' requests with their responses, for tests to inspect."""
 
 import asyncio
 import itertools
@@ -32,7 +32,7 @@ class LoggedRequest:
     answered: float
     """When its answer was sent, by the monotonic clock."""
     vm: str | None
-    """Who asked; None: nobody who is known."""
+    """The caller; None: it is not known."""
     method: str
     """Empty, like the target, when it was no HTTP."""
     target: str
@@ -47,7 +47,7 @@ class LoggedRequest:
     event_ids: tuple[str, ...] = ()
     """What it approves, in upper case, where that could be read."""
     reason: str | None = None
-    """Why it was refused, as its answer says."""
+    """Why it was refused, from the response."""
 
     @property
     def is_poll(self) -> bool:
@@ -69,7 +69,7 @@ class LoggedRequest:
         """`web-0 GET /metadata/scheduledevents: 400, Bad request. Required metadata header not specified`"""
         ids = f" for {', '.join(self.event_ids)}" if self.event_ids else ""
         why = f" ({self.fault})" if self.fault else f", {self.reason}" if self.reason else ""
-        return f"{self.vm or 'somebody'} {self.method} {self.target}{ids}: {self.status or 'no answer'}{why}"
+        return f"{self.vm or 'an unknown caller'} {self.method} {self.target}{ids}: {self.status or 'no response'}{why}"
 
     @property
     def size(self) -> int:
@@ -129,9 +129,9 @@ class RequestLog(Sequence[LoggedRequest]):
         kinds = Counter(str(request) for request in self.all if request.is_refused and request.at >= since)
         if not kinds:
             return ""
-        told = [f"{what} ({count} times)" if count > 1 else what for what, count in list(kinds.items())[-KINDS:]]
+        shown = [f"{what} ({count} times)" if count > 1 else what for what, count in list(kinds.items())[-KINDS:]]
         total = sum(kinds.values())
-        return f"; {total} request{'s were' if total > 1 else ' was'} refused: {'; '.join(told)}"
+        return f"; {total} request{'s were' if total > 1 else ' was'} refused: {'; '.join(shown)}"
 
     def wait_for(self, condition: Callable[["RequestLog"], bool], timeout: float) -> bool:
         """Whether this comes to hold within so many seconds; it is looked at after every request."""

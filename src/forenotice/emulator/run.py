@@ -34,7 +34,7 @@ LOOK = 0.2
 SENTENCES: Mapping[str, Callable[[Event], str]] = {
     "event.scheduled": lambda event: f"is announced, not before {event.not_before:%H:%M:%S} ({event.id})",
     "event.approved": lambda event: f"is approved by {event.approved_by}",
-    "event.silence_withdrawn": lambda _: "is no longer approved by silence: somebody listens",
+    "event.silence_withdrawn": lambda _: "is no longer approved by silence: a guest has polled",
     "event.started": lambda _: "is started",
     "event.completed": lambda _: "is gone",
     "event.canceled": lambda _: "is cancelled and gone",

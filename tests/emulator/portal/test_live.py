@@ -104,7 +104,7 @@ def test_a_page_that_is_told_nothing_knows_that_we_are_there() -> None:
     emulator = Emulator(as_vm="web-0", virtual=True)
 
     async def listen() -> list[bytes]:
-        told = app.Live(emulator, alive=0).told(app.position(emulator))
+        told = app.Live(emulator, alive=0).stream(app.position(emulator))
         found = [await anext(told) for _ in range(3)]
         await told.aclose()
         return found

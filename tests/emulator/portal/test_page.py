@@ -142,7 +142,7 @@ def test_a_defect_is_told() -> None:
     emulator.simulation.entries.append(None)  # type: ignore[arg-type]
     with structlog.testing.capture_logs() as logs:
         found = Visitor(control.address.port).get("/", status=500)
-    assert "This is a defect: the emulator's log says more." in found.text
+    assert "This is a defect: see the emulator's log." in found.text
     assert [line["action"] for line in logs] == ["emulator.page_failed"]
     control.stop()
     emulator.stop()
@@ -260,7 +260,7 @@ def test_another_vm_is_asked_for_at_a_port_of_its_own(page: Page) -> None:
 
 def test_an_answer_without_a_document(page: Page) -> None:
     page.emulator.post("/faults", name="reset")
-    assert "A poll would meet reset now: no answer, the connection is reset." in page.get().text
+    assert "A poll would meet reset now: no response, the connection is reset." in page.get().text
     page.emulator.post("/reset")
     page.emulator.post("/faults", name="empty-body")
     assert "The body is empty." in page.get().text

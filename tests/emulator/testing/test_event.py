@@ -102,7 +102,7 @@ def test_what_comes_after_its_end_is_no_approval(scheduled_events: ScheduledEven
     else:
         scheduled_events.advance("2m")
     approve(scheduled_events.url, event.id)
-    seen = "approved, but web-0 asked for it and was answered 200 after its end$"
+    seen = "approved, but web-0 requested it and got 200 after its end$"
     with pytest.raises(AssertionError, match=seen):
         event.assert_approved()
     with pytest.raises(AssertionError, match=seen):
@@ -122,7 +122,7 @@ def test_a_refused_approval_is_none(scheduled_events: ScheduledEvents) -> None:
         approve(scheduled_events.url, event.id)
     with scheduled_events.fault("reset", on="approvals"), pytest.raises(OSError, match="reset"):
         approve(scheduled_events.url, event.id)
-    seen = "but web-0 asked for it and was answered 503, web-0 asked for it and was answered nothing$"
+    seen = "but web-0 requested it and got 503, web-0 requested it and got no response$"
     with pytest.raises(AssertionError, match=seen):
         event.assert_approved()
     # Whoever asks would have done it, were it not for the fault.

@@ -257,16 +257,16 @@ def test_three(scheduled_events):
     done.stdout.fnmatch_lines(
         [
             ">       event.assert_approved(by=*",
-            "E       AssertionError: <Reboot of web-0 *> was to be approved by web-0, but * and was answered 503",
-            "*--- Scheduled Events: what was asked ---*",
+            "E       AssertionError: <Reboot of web-0 *> was to be approved by web-0, but * and got 503",
+            "*--- Scheduled Events: requests ---*",
             "... 11 more before these",
             "??:??:??.?????? web-0 GET /metadata/scheduledevents?api-version=*: 304",
             "??:??:??.?????? web-0 POST /metadata/scheduledevents?api-version=* for *: 503 (error-503)",
             ">       scheduled_events.assert_polled_at_least(hz=1)",
             "E       AssertionError: web-0 was to poll every 1 s, but it did not poll at all",
-            "*--- Scheduled Events: what was asked ---*",
-            "nothing",
+            "*--- Scheduled Events: requests ---*",
+            "none",
         ]
     )
-    assert "announced.py" not in done.stdout.str()
-    assert done.stdout.str().count("what was asked") == 2
+    assert "testing/event.py" not in done.stdout.str()
+    assert done.stdout.str().count("Scheduled Events: requests") == 2

@@ -20,7 +20,7 @@ def test_a_scenario_is_stepped_through_while_a_guest_acts(browsing: Browsing, em
     page.goto("/")
     page.get_by_label("Select a scenario").select_option("reboot")
     page.get_by_role("button", name="Set scenario").click()
-    page.get_by_label("Resources, with commas between them").fill("web-0")
+    page.get_by_label("Resources, comma-separated").fill("web-0")
     page.get_by_role("button", name="Step by step").click()
     events = page.get_by_role("region", name="Events")
     expect(events.get_by_text("Scheduled")).to_be_visible()
@@ -56,7 +56,7 @@ def test_by_the_keyboard(browsing: Browsing, emulator: Controlled) -> None:
         with page.expect_navigation():
             page.keyboard.press("Enter")
     expect(page.get_by_text("Rolling update: all is played")).to_be_visible()
-    expect(page.get_by_role("heading", name="As it goes")).to_be_in_viewport()
+    expect(page.get_by_role("heading", name="So far, and expected")).to_be_in_viewport()
 
 
 def test_without_scripts(browsing: Browsing, emulator: Controlled) -> None:

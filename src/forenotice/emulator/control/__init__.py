@@ -1,1 +1,1 @@
-"""Driving the emulator over HTTP. Only `listening` is light; the rest is loaded when somebody asks."""
+"""Control of the emulator over HTTP. Only `listener` is light; the rest is loaded with the first request."""

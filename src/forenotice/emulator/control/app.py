@@ -383,7 +383,7 @@ class App:
     """Asks for no token, so it makes sure that no web page of another site can use it."""
 
     def __init__(self, controller: Controller, *, host: str, pages: ASGIApp, is_page: Callable[[Scope], bool]) -> None:
-        """`host` is where it was told to listen."""
+        """`host` is the address that it listens on."""
         self._controller = controller
         self._pages, self._is_page = pages, is_page
         self._names = {host.lower()}

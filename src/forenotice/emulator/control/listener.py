@@ -61,7 +61,7 @@ class Control:
         await server.stop()
 
     async def _is_called(self) -> bool:
-        """Whether somebody has come before the end."""
+        """Whether a caller connects before the end."""
         called = asyncio.Event()
         self._loop.add_reader(self._listening, called.set)
         waits = [asyncio.create_task(event.wait()) for event in (called, self._stopping)]
@@ -77,7 +77,7 @@ def _listen(at: Address, *, to_others: bool) -> socket.socket:
         family, _, _, _, place = socket.getaddrinfo(at.host, at.port, type=socket.SOCK_STREAM)[0]
         if not to_others and not ipaddress.ip_address(place[0]).is_loopback:
             raise errors.RefusedError(
-                f"the emulator's control asks for no token, and {at} is not this machine's alone: "
+                f"the emulator's control asks for no token, and others can reach {at}: "
                 "give --control 127.0.0.1:8255, or --open-control to let others drive it"
             )
         return socket.create_server(place[:2], family=family, backlog=BACKLOG)

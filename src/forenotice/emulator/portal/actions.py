@@ -1,4 +1,4 @@
-"""What the forms of the page do, each in one function; what was done is told in a sentence."""
+"""What the forms of the page do: a function each, which returns a sentence for the user."""
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -86,8 +86,8 @@ def switch_off(controller: Controller, form: Fields) -> str:
 
 
 def open_endpoint(controller: Controller, form: Fields) -> str:
-    asked = forms.asked(views.NewEndpoint, {"vm": form.get("vm", "").strip()})
-    return f"Every caller of {controller.endpoint_of(asked.vm)} is {asked.vm}."
+    wanted = forms.asked(views.NewEndpoint, {"vm": form.get("vm", "").strip()})
+    return f"Every caller of {controller.endpoint_of(wanted.vm)} is {wanted.vm}."
 
 
 class Form(NamedTuple):

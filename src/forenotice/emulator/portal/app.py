@@ -51,7 +51,7 @@ class Visit:
 
 
 class Pages:
-    """No token is asked for: forms must come from this very page, and this very process."""
+    """There is no token: forms must come from this page and this process."""
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
@@ -71,7 +71,7 @@ class Pages:
         )
 
     def take(self, scope: Scope) -> bool:
-        """Whether this is theirs to answer; of what nobody has, those who look with a browser are told by a page."""
+        """Whether a page responds; browsers also get a page for a path that does not exist."""
         path: str = scope["path"]
         if path in (HOME, "/live") or path in FORMS or path.startswith(f"{PLACE}/"):
             return True
@@ -98,7 +98,7 @@ class Pages:
             found = self._failure(control_responses.status_of(error), error.message)
         except Exception as error:
             log.error("A page failed", action="emulator.page_failed", path=request.url.path, exc_info=error)
-            found = self._failure(500, "this is a defect: the emulator's log says more")
+            found = self._failure(500, "this is a defect: see the emulator's log")
         for name, value in HEADERS.items():
             found.headers.setdefault(name, value)
         return found
@@ -112,7 +112,7 @@ class Pages:
     async def _act(self, request: Request) -> Response:
         query = _query(request)
         if request.method != "POST":
-            # Somebody has asked again for the page that refused a form.
+            # The page that refused a form is reloaded.
             return RedirectResponse(f"{HOME}{query}", 303)
         body, form = await forms.read(request)
         csrf.require_own(request.headers, form.get("form_token", ""), self._form_token)
@@ -217,14 +217,14 @@ def _tick(emulator: Emulator) -> int:
 
 class Live:
     def __init__(self, emulator: Emulator, alive: float = ALIVE_SECONDS) -> None:
-        """`alive` is for how many seconds a page is told nothing at all."""
+        """`alive` is after how many seconds without a change a comment is sent."""
         self._emulator = emulator
         self._alive = alive
         self._followed = 0
         self._ending = asyncio.Event()
 
     def end(self) -> None:
-        """Whoever follows is let go."""
+        """End all streams."""
         self._ending.set()
 
     async def answer(self, request: Request) -> Response:
@@ -232,7 +232,7 @@ class Live:
             raise errors.UnavailableError(f"{MOST_FOLLOWED} pages are followed already: close some of them")
         return _Changes(self, request.query_params.get("after", ""))
 
-    async def told(self, before: str) -> AsyncGenerator[bytes, None]:
+    async def stream(self, before: str) -> AsyncGenerator[bytes, None]:
         self._followed += 1
         try:
             yield b"retry: 1000\n\n"
@@ -267,12 +267,12 @@ class _Changes(StreamingResponse):
         self._after = after
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        told = self._live.told(self._after)
-        self.body_iterator = told
+        stream = self._live.stream(self._after)
+        self.body_iterator = stream
         try:
             await super().__call__(scope, receive, send)
         finally:
-            await told.aclose()
+            await stream.aclose()
 
 
 MOST_FORMS = 1000

@@ -32,7 +32,7 @@ from forenotice.wire import versions
 REQUESTS = 20
 LOOKED_BACK = 5000
 """Requests among which the last poll of a VM is looked for."""
-HAPPENINGS = 30
+HISTORY = 30
 FIRST = "reboot"
 """What is chosen before anybody has."""
 TIME = re.compile(r"(\d\d:\d\d:\d\d)")
@@ -67,11 +67,11 @@ class HistoryEntry:
     @classmethod
     def of(cls, index: int, entry: Entry, event: Event) -> "HistoryEntry":
         announced = entry.action == "event.scheduled"
-        told = "is announced" if announced else run.SENTENCES[entry.action](event)
+        what = "is announced" if announced else run.SENTENCES[entry.action](event)
         return cls(
             key=f"{event.id}-{index}",
             at=entry.at,
-            said=f"{event.type} of {', '.join(event.resources)} {told}",
+            said=f"{event.type} of {', '.join(event.resources)} {what}",
             not_before=event.not_before if announced else None,
         )
 
@@ -125,10 +125,10 @@ def _happened(emulator: Emulator) -> list[HistoryEntry]:
     """Newest first."""
     simulation = emulator.simulation
     newest_first = ((index, simulation.entries[index]) for index in range(len(simulation.entries) - 1, -1, -1))
-    told = (each for each in newest_first if each[1].event and each[1].action in run.SENTENCES)
+    known = (each for each in newest_first if each[1].event and each[1].action in run.SENTENCES)
     return [
         HistoryEntry.of(index, entry, simulation.event(str(entry.event)))
-        for index, entry in itertools.islice(told, HAPPENINGS)
+        for index, entry in itertools.islice(known, HISTORY)
     ]
 
 
@@ -197,7 +197,7 @@ class Upcoming:
 
 
 def following(emulator: Emulator) -> Upcoming | None:
-    """To be asked while nothing changes."""
+    """Call it while nothing changes."""
     return min(_due(emulator), key=lambda each: each.at, default=None)
 
 
@@ -244,7 +244,7 @@ class Timelines:
 
 
 def draw(emulator: Emulator, now: datetime) -> Timelines:
-    """Both over the same time. To be asked while nothing changes."""
+    """Both over the same time. Call it while nothing changes."""
     player, timing = emulator.player, emulator.timing
     plan = list(_plan(cached_preview(player.scenario), player.began, timing)) if player is not None else []
     events = emulator.simulation.recent[-MOST_EVENTS:]

@@ -69,7 +69,7 @@ def until(condition: Callable[[], bool], timeout: float, missed: Callable[[], st
         yield
 
 
-ANSWER = 1.0
+RESPONSE_SECONDS = 1.0
 
 
 class AnnouncedEvent:
@@ -106,7 +106,7 @@ class AnnouncedEvent:
 
     @property
     def requests(self) -> list[LoggedRequest]:
-        """All that asked to start it, refused ones too."""
+        """All requests to start it, refused ones too."""
         return [request for request in self._emulator.requests.approvals if self.id in request.event_ids]
 
     def approve(self, by: str = "operator") -> None:
@@ -144,7 +144,7 @@ class AnnouncedEvent:
             raise AssertionError(f"{self} was to be approved{expected}, but {self._seen()}{refusals}")
 
     def assert_never_approved(self) -> None:
-        """Nobody even asked to start it, whatever the answer was."""
+        """There was no request to start it, whatever the response."""
         __tracebackhide__ = True
         if self._approvals() or self.requests:
             raise AssertionError(f"{self} was not to be approved, but {self._seen()}")
@@ -178,11 +178,11 @@ class AnnouncedEvent:
 
     def _seen(self) -> str:
         approvals = self._approvals()
-        said = [f"{vm or 'somebody'} approved it at {_time(at)}" for vm, at in sorted(approvals)]
+        approved = [f"{vm or 'an unknown caller'} approved it at {_time(at)}" for vm, at in sorted(approvals)]
         vms = {vm for vm, _ in approvals}
         others = (request for request in self.requests if request.status != 200 or (request.vm or "") not in vms)
-        in_vain = {f"{request.vm} asked for it and was answered {_answer(request)}" for request in others}
-        return ", ".join([*said, *sorted(in_vain)]) or f"nobody approved it; it is {self.status}"
+        refused = {f"{request.vm} requested it and got {_response(request)}" for request in others}
+        return ", ".join([*approved, *sorted(refused)]) or f"nobody approved it; it is {self.status}"
 
     def _is_approved(self) -> bool:
         return bool(self._approvals())
@@ -195,7 +195,7 @@ class AnnouncedEvent:
         yield from self._until("approved", self._is_approved, timeout)
         if self._emulator.look(self._is_guests_doing):
             # It is recorded when it is answered, a moment later.
-            yield from until(lambda: bool(self.requests), ANSWER)
+            yield from until(lambda: bool(self.requests), RESPONSE_SECONDS)
 
     def _until(self, name: str, holds: Callable[[], bool], timeout: float) -> Iterator[None]:
         def missed() -> str:
@@ -206,8 +206,8 @@ class AnnouncedEvent:
         return until(holds, timeout, missed)
 
 
-def _answer(request: LoggedRequest) -> str:
-    return "200 after its end" if request.status == 200 else str(request.status or "nothing")
+def _response(request: LoggedRequest) -> str:
+    return "200 after its end" if request.status == 200 else str(request.status or "no response")
 
 
 def _time(moment: datetime) -> str:

@@ -111,18 +111,18 @@ class Playback:
     def _give_time(self, polls: int, pause: float, timeout: float) -> Iterator[None]:
         __tracebackhide__ = True
         since = monotonic()
-        if not self._has_looked(polls, since) and not self._emulator.requests and not _somebody_may_poll():
+        if not self._has_looked(polls, since) and not self._emulator.requests and not _may_be_polled():
             raise AssertionError(f"nobody polls: {START_ONE}, or use `advance` without one")
         yield from event.until(lambda: self._has_looked(polls, since), timeout, lambda: self._too_few(polls, timeout))
         yield from event.until(lambda: False, pause)
 
     def _too_few(self, polls: int, timeout: float) -> str:
         if not self._emulator.requests:
-            return f"nobody has polled within {timeout:g} s: {START_ONE}, and let it ask at {self._emulator.address}"
+            return f"nobody has polled within {timeout:g} s: {START_ONE}, and let it poll {self._emulator.address}"
         return f"there were not {polls} polls within {timeout:g} s{self._emulator.requests.refusals()}"
 
     def _has_looked(self, polls: int, since: float) -> bool:
-        # Whoever waits for a change knows what there is, and whoever is held by a fault gets on only with time.
+        # A long poll has seen everything, and a delayed request goes on only with time.
         if self._emulator.waiting or self._emulator.faults.delayed:
             return True
         # What a fault has hidden the next poll shows, unless the fault lasts.
@@ -136,7 +136,7 @@ def _may_poll(task: "asyncio.Task[object]") -> bool:
     return "TestRunner" not in getattr(task.get_coro(), "__qualname__", "")
 
 
-def _somebody_may_poll() -> bool:
+def _may_be_polled() -> bool:
     """Whether this process has a thread, a child or a task that could be a handler."""
     if any(thread.name not in OURS for thread in threading.enumerate() if thread is not threading.current_thread()):
         return True

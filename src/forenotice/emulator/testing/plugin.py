@@ -67,7 +67,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     if any(EVENTS in getattr(item, "fixturenames", ()) for item in session.items):
-        # Now rather than within the first test; the fixture says what is missing.
+        # Now rather than during the first test; the fixture reports what is missing.
         with contextlib.suppress(ImportError):
             import forenotice.emulator.testing.scheduled_events  # noqa: F401
 
@@ -76,7 +76,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if report.failed and STARTED in item.stash:
-        report.sections.append(("Scheduled Events: what was asked", _asked(item.stash[STARTED])))
+        report.sections.append(("Scheduled Events: requests", _requests(item.stash[STARTED])))
     return report
 
 
@@ -102,8 +102,8 @@ def _start(item: pytest.Item, stack: contextlib.ExitStack) -> ScheduledEvents:
         raise pytest.fail.Exception(f"@pytest.mark.{EVENTS}: {error}", pytrace=False) from None
 
 
-def _asked(events: ScheduledEvents) -> str:
+def _requests(events: ScheduledEvents) -> str:
     requests = events.requests.all
     earlier = [f"... {len(requests) - SHOWN} more before these"] if len(requests) > SHOWN else []
-    lines = [f"{asked.at:%H:%M:%S.%f} {asked}" for asked in requests[-SHOWN:]]
-    return "\n".join([*earlier, *lines]) or "nothing"
+    lines = [f"{each.at:%H:%M:%S.%f} {each}" for each in requests[-SHOWN:]]
+    return "\n".join([*earlier, *lines]) or "none"

@@ -47,7 +47,7 @@ class ScheduledEvents:
         start: str | datetime | None = None,
         speed: float = 1,
     ) -> None:
-        """Whoever asks is `as_vm`; `vms` are others of its group, perhaps with the update domain of each. `start` is
+        """Every caller is `as_vm`; `vms` are other VMs of its group, perhaps with the update domain of each. `start` is
         where virtual time begins, else now."""
         if time not in ("real", "virtual"):
             raise errors.RefusedError(f'time is "real" or "virtual", not {time!r}')
@@ -140,11 +140,11 @@ class ScheduledEvents:
     # What is to happen
 
     def reboot(self, *vms: str, notice: Duration | None = None, takes: Duration = SHORT) -> AnnouncedEvent:
-        """As a user asks for it. Without names it is about the VM that asks."""
+        """Requested by a user. Without names, the event names the VM that callers are."""
         return self.announce(Kind.RESTART, *vms, notice=notice, takes=takes)
 
     def redeploy(self, *vms: str, notice: Duration | None = None, takes: Duration = SHORT) -> AnnouncedEvent:
-        """As a user asks for it."""
+        """Requested by a user."""
         return self.announce(Kind.REDEPLOY, *vms, notice=notice, takes=takes)
 
     def freeze(self, *vms: str, notice: Duration | None = None, takes: Duration = SHORT) -> AnnouncedEvent:
@@ -186,9 +186,9 @@ class ScheduledEvents:
 
     def play(self, scenario: str | Path, *, resources: str | Iterable[str] = (), seed: int | None = None) -> Playback:
         """One of the catalogue, or a file, perhaps with other VMs in place of its own. It starts afresh: what was there
-        before is gone, and whoever asks is the VM that the scenario says."""
+        before is gone, and every caller is the VM that the scenario names."""
         playback = Playback.begin(self._running, scenario, _names(resources), seed)
-        # Who is not in the scenario is not there any more, unless it is asked for anew.
+        # A VM that is not in the scenario is gone, until its endpoint is requested again.
         self._endpoints.clear()
         return playback
 
@@ -232,12 +232,12 @@ class ScheduledEvents:
 
     @property
     def requests(self) -> RequestLog:
-        """Everything that was asked, with its answer."""
+        """All requests with their responses."""
         return self._emulator.requests
 
     def assert_polled_at_least(self, hz: float = 1, *, by: str | None = None) -> None:
         """From its first poll until now the VM (`as_vm`, unless another is named) was never silent for longer than half
-        as long again as it may be. Whoever waits for the answer to a poll is not silent. A poll that was refused counts
+        as long again as it may be. A VM that waits for a response is not silent. A poll that was refused counts
         only where a fault refused it."""
         __tracebackhide__ = True
         if not isinstance(hz, int | float) or not 0 < hz < math.inf:

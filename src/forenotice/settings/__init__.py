@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from forenotice import toml
 from forenotice.settings import table
 from forenotice.settings.table import Setting
 from forenotice.settings.values import (
@@ -278,6 +277,9 @@ def _read(row: Setting, origin: str, words: tuple[str, ...]) -> object:
 
 def _file(path: Path) -> Mapping[str, object]:
     """Others must not be able to change it: they could have the service run a gate, or tokens sent elsewhere."""
+    # Only where there is a file: every command pays for what is imported at its start.
+    from forenotice import toml
+
     text = toml.read(path, "the settings file", SettingError, links=True)
     content = text.parse()
     known = {row.name: row for row in table.everything().values() if row.in_file}

@@ -136,7 +136,7 @@ WEBHOOK = 'driver = "webhook"\nurl = "https://127.0.0.1/"\nsecret_file = "FOLDER
         ('pause = "soon"' + COMMAND, "'soon' is not a duration"),
         ('time_limit = "0s"' + COMMAND, "time_limit is no time at all"),
         ('pass = ["HOME", "FORENOTICE_TOKEN"]' + COMMAND, "FORENOTICE_TOKEN"),
-        (WEBHOOK.replace("https://127.0.0.1/", "hypervisors"), "that is not a URL"),
+        (WEBHOOK.replace("https://127.0.0.1/", "hypervisors"), "that is not an http or https URL"),
         (WEBHOOK, "secret_file: FOLDER/secret cannot be read: no such file or directory"),
         ("drivers = 1", "drivers in FILE must be a list"),
         ("drivers = []", "needs hosts, except for the last"),

@@ -1,7 +1,10 @@
 """Core's things as operators see them: structs of `views`."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import cache
+from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import msgspec
@@ -18,6 +21,8 @@ from forenotice.core.timing import Timing
 from forenotice.views import fleet, history, maintenance, rollouts
 
 S = TypeVar("S", bound=msgspec.Struct)
+
+COPIES: Mapping[type, Callable[[Any], Any]] = {tuple: list, dict: dict, MappingProxyType: dict}
 
 NAMES = {kind: name for name, kind in KINDS.items()}
 EXPLANATIONS: Mapping[str, Any] = {
@@ -40,14 +45,18 @@ def plain(value: object) -> Any:
 
 def of(struct: type[S], source: object, /, **others: Any) -> S:
     """A struct whose fields are the attributes of the same name, except for the others; with lists and dicts."""
-    same = {name: _value(getattr(source, name)) for name in struct.__struct_fields__ if name not in others}
+    names, values = _same(struct, frozenset(others))
+    same = {
+        name: COPIES[type(value)](value) if type(value) in COPIES else value
+        for name, value in zip(names, values(source), strict=True)
+    }
     return struct(**same, **others)
 
 
-def _value(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return list(value)
-    return dict(value) if isinstance(value, Mapping) else value
+@cache
+def _same(struct: type[msgspec.Struct], others: frozenset[str]) -> tuple[list[str], Callable[[object], Iterable[Any]]]:
+    names = [name for name in struct.__struct_fields__ if name not in others]
+    return names, attrgetter(*names) if len(names) > 1 else lambda source: [getattr(source, name) for name in names]
 
 
 def host(host: Host, vms: int, used: float) -> fleet.Host:

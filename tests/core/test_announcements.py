@@ -48,34 +48,9 @@ def test_resources_stand_in_the_order_people_count_wherever_they_are_told() -> N
     assert told.data["resources"] == ["ss_1", "ss_2", "ss_10"]
 
 
-def test_a_host_operation_makes_one_event_for_each_scope() -> None:
-    site = crowd()
-    operation = site.schedule(Kind.HOST_UPDATE, "a")
-    assert {event.scope: event.resources for event in site.events(operation)} == {
-        "group:web": ("web-0", "web-1"),
-        "group:pool": ("pool_0", "pool_1"),
-        "vm:db": ("db",),
-        "vm:batch": ("batch",),
-    }
-    assert operation.vms == ("batch", "db", "pool_0", "pool_1", "web-0", "web-1")
-    assert {event.not_before for event in site.events(operation)} == {operation.not_before}
-    assert {event.update_domain for event in site.events(operation)} == {0, 1}
-    for event in site.events(operation):
-        assert (event.type, event.source, event.duration) == ("Freeze", "Platform", 9)
-        assert (event.status, event.approved, event.created_at) == (Status.SCHEDULED, False, NOW)
-
-
 def test_vms_of_a_scope_on_other_hosts_are_not_in_resources() -> None:
     site = row()
     assert site.event(site.schedule(Kind.HOST_UPDATE, "b")).resources == ("web-1",)
-
-
-@pytest.mark.parametrize("kind", [Kind.RESTART, Kind.REDEPLOY])
-def test_a_users_operation_names_one_vm(kind: Kind) -> None:
-    site = crowd()
-    event = site.event(site.schedule(kind, "web-1"))
-    assert (event.scope, event.resources, event.source) == ("group:web", ("web-1",), "User")
-    assert not event.approved
 
 
 def test_an_operation_remembers_who_asked_and_why() -> None:
@@ -135,19 +110,6 @@ def test_speed_divides_the_notice() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "notice"),
-    [
-        (Kind.RESTART, "db", 15 * MINUTE),
-        (Kind.HOST_REBOOT, "a", 2 * DAY),
-        (Kind.DEGRADED_HARDWARE, "a", 10 * MINUTE),
-        (Kind.EVICTION, "batch", MINUTE),
-    ],
-)
-def test_longer_notice_can_be_asked_for(kind: Kind, name: str, notice: timedelta) -> None:
-    assert crowd().schedule(kind, name, notice=notice).not_before == NOW + notice
-
-
-@pytest.mark.parametrize(
     ("kind", "name", "notice", "said"),
     [
         (Kind.RESTART, "db", 15 * MINUTE - SECOND, "restart needs at least 15 minutes of notice, not 14.9833"),
@@ -178,24 +140,6 @@ def test_the_same_kind_again_is_a_conflict_that_names_it(kind: Kind) -> None:
         site.schedule(kind, name)
     assert conflict.value.facts["operation"] == first.id
     assert conflict.value.facts["status"] is Status.SCHEDULED
-
-
-@pytest.mark.parametrize("kind", [Kind.HOST_UPDATE, Kind.HOST_REBOOT, Kind.LIVE_MIGRATION, Kind.DEGRADED_HARDWARE])
-def test_the_same_host_operation_again_is_a_conflict_that_names_it(kind: Kind) -> None:
-    site = crowd()
-    first = site.schedule(kind, "a")
-    with pytest.raises(errors.ConflictError, match=first.id):
-        site.schedule(kind, "a")
-
-
-def test_another_kind_or_another_vm_is_no_conflict() -> None:
-    site = crowd()
-    site.schedule(Kind.RESTART, "web-0")
-    site.schedule(Kind.REDEPLOY, "web-0")
-    site.schedule(Kind.RESTART, "web-1")
-    site.schedule(Kind.HOST_UPDATE, "a")
-    site.schedule(Kind.HOST_REBOOT, "a")
-    assert len(site.live()) == 5
 
 
 def test_the_same_kind_is_accepted_once_the_first_has_started_and_waits() -> None:
@@ -230,17 +174,6 @@ def test_users_operations_in_a_scope_can_be_limited() -> None:
     site.schedule(Kind.HOST_UPDATE, "a")
     site.cancel(first.id)
     site.schedule(Kind.RESTART, "web-1")
-
-
-def test_the_platforms_operations_do_not_count_for_the_limit() -> None:
-    site = crowd(max_user_operations=1)
-    site.add_vm("web-2", "a", group="web", spot=True, update_domain=1)
-    site.schedule(Kind.HOST_UPDATE, "a")
-    site.schedule(Kind.EVICTION, "web-2")
-    site.schedule(Kind.RESTART, "web-0")
-    with pytest.raises(errors.ConflictError, match="allows 1 at a time"):
-        site.schedule(Kind.DELETION, "web-0")
-    site.schedule(Kind.HOST_REBOOT, "a")
 
 
 def test_users_operations_in_the_fleet_can_be_limited() -> None:
@@ -286,21 +219,6 @@ def test_operations_of_each_tenant_can_be_limited() -> None:
 # Automatic approval and silence
 
 
-@pytest.mark.parametrize(
-    ("kind", "other"), [(Kind.RESTART, Kind.REDEPLOY), (Kind.REDEPLOY, Kind.RESTART)], ids=lambda kind: kind.value
-)
-def test_policy_approves_users_own_restarts_and_redeploys_apart_which_are_born_started(kind: Kind, other: Kind) -> None:
-    site = crowd(**{f"auto_approve_{kind.value}": True})
-    before = site.scope("group:web").incarnation
-    operation = site.schedule(kind, "web-0")
-    event = site.event(operation)
-    assert (operation.status, event.status, event.approved_by) == (Status.STARTED, Status.STARTED, "policy")
-    assert not event.implied
-    assert site.scope("group:web").incarnation == before + 1
-    waiting = site.schedule(other, "web-1")
-    assert (waiting.status, site.event(waiting).approved) == (Status.SCHEDULED, False)
-
-
 @pytest.mark.parametrize(("kind", "name"), [(Kind.HOST_UPDATE, "a"), (Kind.DELETION, "pool_0")])
 def test_policy_approves_nothing_else(kind: Kind, name: str) -> None:
     site = crowd(auto_approve_restart=True, auto_approve_redeploy=True)
@@ -316,25 +234,6 @@ def test_a_users_action_that_nobody_could_object_to_is_born_started(kind: Kind) 
     assert (event.status, event.approved_by, event.implied) == (Status.STARTED, "silence", True)
 
 
-@pytest.mark.parametrize("kind", [Kind.HOST_UPDATE, Kind.HOST_REBOOT, Kind.LIVE_MIGRATION, Kind.DEGRADED_HARDWARE])
-def test_silence_is_approval_and_no_more(kind: Kind) -> None:
-    site = row(listening=Listening.NEVER)
-    operation = site.schedule(kind, "a")
-    event = site.event(operation)
-    assert (event.status, event.approved_by, event.implied) == (Status.SCHEDULED, "silence", True)
-    assert event.not_before >= NOW + 15 * MINUTE
-    assert operation.due_at == NOW
-
-
-def test_an_eviction_that_nobody_hears_is_due_at_once() -> None:
-    site = crowd()
-    site.set_policy("vm:batch", listening=Listening.NEVER)
-    operation = site.schedule(Kind.EVICTION, "batch")
-    assert (operation.status, operation.due_at, operation.not_before) == (Status.SCHEDULED, NOW, NOW + 30 * SECOND)
-    site.tick()
-    assert site.operation(operation).status is Status.STARTED
-
-
 def test_a_host_operation_waits_for_every_listening_scope() -> None:
     site = crowd(policy=SILENT)
     operation = site.schedule(Kind.HOST_UPDATE, "a")
@@ -342,25 +241,7 @@ def test_a_host_operation_waits_for_every_listening_scope() -> None:
     assert operation.due_at == operation.not_before
 
 
-def test_what_policy_approves_waits_for_a_busy_vm_too() -> None:
-    site = crowd(auto_approve_restart=True, auto_approve_redeploy=True)
-    first = site.schedule(Kind.RESTART, "web-0")
-    waiting = site.schedule(Kind.REDEPLOY, "web-0")
-    assert waiting.status is Status.SCHEDULED
-    site.run(3 * SECOND)
-    assert site.operation(first).status is Status.COMPLETED
-    assert site.operation(waiting).status is Status.STARTED
-
-
 # Deletion and eviction
-
-
-def test_a_deletion_is_announced_where_the_group_asks_for_it() -> None:
-    site = crowd()
-    first, second = site.schedule(Kind.DELETION, "pool_0"), site.schedule(Kind.DELETION, "pool_1")
-    assert site.event(first).resources == ("pool_0",)
-    assert site.event(second).resources == ("pool_1",)
-    assert site.event(first).type == "Terminate"
 
 
 @pytest.mark.parametrize("name", ["web-0", "db", "batch", "pool_9"])
@@ -398,33 +279,6 @@ def test_degraded_hardware_cordons_its_host() -> None:
     assert "host.cordoned" in site.actions(operation=operation.id)
 
 
-def test_a_hardware_failure_is_born_started_without_notice_or_approval() -> None:
-    site = crowd()
-    operation = site.schedule(Kind.HARDWARE_FAILURE, "a")
-    assert (operation.status, operation.not_before) == (Status.STARTED, NOW)
-    assert {event.status for event in site.events(operation)} == {Status.STARTED}
-    assert len(site.events(operation)) == 4
-    assert site.state.hosts["a"].cordoned
-
-
-def test_a_hardware_failure_clears_the_way_in_one_transaction() -> None:
-    site = crowd()
-    scheduled = [site.schedule(Kind.HOST_UPDATE, "a"), site.schedule(Kind.RESTART, "db")]
-    site.set_policy("group:web", auto_approve_restart=True)
-    started = site.schedule(Kind.RESTART, "web-0")
-    (task,) = site.tick()
-    before = site.scope("group:web").incarnation
-    failure = site.schedule(Kind.HARDWARE_FAILURE, "a")
-    assert {site.operation(each).status for each in scheduled} == {Status.CANCELED}
-    assert {event.status for each in scheduled for event in site.events(each)} == {Status.CANCELED}
-    assert (site.operation(started).status, site.event(started).status) == (Status.FAILED, Status.FAILED)
-    assert [event.operation for event in site.listed("group:web")] == [failure.id]
-    assert site.scope("group:web").incarnation == before + 1
-    # The driver answers too late.
-    site.succeed(task)
-    assert site.operation(started).status is Status.FAILED
-
-
 def test_a_hardware_failure_lets_be_what_had_been_carried_out() -> None:
     site = crowd(auto_approve_redeploy=True)
     redeploy = site.schedule(Kind.REDEPLOY, "web-0")
@@ -445,19 +299,6 @@ def test_a_hardware_failure_cancels_once_what_a_removal_would_cancel_too() -> No
     assert "db" not in site.state.vms
     assert "db" not in failure.vms
     assert site.actions(operation=restart.id).count("operation.canceled") == 1
-
-
-def test_a_hardware_failure_of_a_host_whose_last_vm_is_just_gone_acts_on_nobody() -> None:
-    site = Site()
-    site.add_host("a")
-    site.add_vm("db", "a")
-    site.schedule(Kind.DELETION, "db")
-    (task,) = site.tick()
-    site.succeed(task)
-    failure = site.schedule(Kind.HARDWARE_FAILURE, "a")
-    assert (failure.vms, site.events(failure)) == ((), [])
-    site.run(3 * SECOND)
-    assert site.operation(failure).status is Status.COMPLETED
 
 
 def test_a_second_hardware_failure_of_a_host_is_a_conflict_until_the_first_has_ended() -> None:

@@ -173,27 +173,6 @@ def test_a_deletion_goes_on_once_the_earlier_is_cancelled() -> None:
     assert site.operation(mine).status is Status.STARTED
 
 
-def test_other_operations_neither_wait_for_deletions_nor_make_them_wait() -> None:
-    site = pool()
-    restart = site.schedule(Kind.RESTART, "pool_0")
-    deletion = site.schedule(Kind.DELETION, "pool_1")
-    assert kinds(site, restart) == [BlockerKind.APPROVAL]
-    site.approve_all(deletion)
-    assert in_the_way(site, deletion) == []
-    site.approve_all(restart)
-    assert in_the_way(site, restart) == []
-
-
-def test_deletions_of_another_group_are_not_waited_for() -> None:
-    site = pool()
-    site.add_group("other", ScopeKind.PLACEMENT_GROUP, terminate_notice=5 * MINUTE)
-    site.add_vm("other_0", "a", group="other")
-    site.schedule(Kind.DELETION, "other_0")
-    mine = site.schedule(Kind.DELETION, "pool_0")
-    site.approve_all(mine)
-    assert in_the_way(site, mine) == []
-
-
 # Update domains
 
 
@@ -239,16 +218,6 @@ def test_what_is_only_scheduled_is_not_in_the_way() -> None:
     assert in_the_way(site, operation) == []
 
 
-def test_users_own_actions_neither_wait_for_update_domains_nor_hold_them_back() -> None:
-    site = row()
-    start(site, Kind.RESTART, "web-0")
-    start(site, Kind.HOST_UPDATE, "b")
-    start(site, Kind.RESTART, "web-2")
-    operation = site.schedule(Kind.HOST_UPDATE, "c")
-    site.approve_all(operation)
-    assert kinds(site, operation) == [BlockerKind.UPDATE_DOMAIN, BlockerKind.VM_BUSY]
-
-
 # Busy VMs
 
 
@@ -264,30 +233,7 @@ def test_one_operation_at_a_time_acts_on_a_vm() -> None:
     assert in_the_way(site, other) == []
 
 
-def test_a_vm_that_has_just_been_moved_here_is_still_busy() -> None:
-    site = row()
-    migration = start(site, Kind.LIVE_MIGRATION, "a")
-    site.wait(20 * SECOND)
-    (task,) = site.tick()
-    site.succeed(task)
-    assert site.vm("web-0").host == "d"
-    restart = site.schedule(Kind.RESTART, "web-0")
-    site.approve_all(restart)
-    assert in_the_way(site, restart) == [Blocker(kind=BlockerKind.VM_BUSY, operation=migration.id, vm="web-0")]
-
-
 # Targets
-
-
-def test_a_move_without_a_target_waits_past_its_time() -> None:
-    site = row(hosts="abc")
-    operation = site.schedule(Kind.LIVE_MIGRATION, "a")
-    site.wait(15 * MINUTE)
-    assert in_the_way(site, operation) == [Blocker(kind=BlockerKind.TARGET_HOST, vm="web-0")]
-    site.add_host("d", cordoned=True)
-    assert kinds(site, operation) == [BlockerKind.TARGET_HOST]
-    site.cordon("d", cordoned=False)
-    assert in_the_way(site, operation) == []
 
 
 def test_what_stays_where_it_is_needs_no_target() -> None:
@@ -295,17 +241,6 @@ def test_what_stays_where_it_is_needs_no_target() -> None:
     site.add_host("a")
     site.add_vm("db", "a", policy=Policy())
     assert in_the_way(site, site.schedule(Kind.HOST_UPDATE, "a")) == []
-
-
-def test_it_moves_whole_or_not_at_all() -> None:
-    site = row(hosts="abc")
-    site.add_vm("db", "a")
-    operation = site.schedule(Kind.LIVE_MIGRATION, "a")
-    site.wait(15 * MINUTE)
-    assert in_the_way(site, operation) == [Blocker(kind=BlockerKind.TARGET_HOST, vm="web-0")]
-    site.tick()
-    assert site.operation(operation).status is Status.SCHEDULED
-    assert site.operation(operation).targets == {}
 
 
 # Budgets and windows

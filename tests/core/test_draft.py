@@ -36,13 +36,6 @@ def test_event_ids_are_compared_without_regard_to_case() -> None:
     assert draft.event(event.id.lower()) is draft.event(event.id)
 
 
-def test_nothing_decided_is_no_change() -> None:
-    site = row()
-    changes = site.look(hosts="abc").changes()
-    assert not any((changes.hosts, changes.vms, changes.scopes, changes.operations, changes.events, changes.entries))
-    assert not any((changes.documents, changes.members, changes.woken, changes.room_made))
-
-
 def test_the_incarnation_grows_once_however_much_changes() -> None:
     site = row()
     site.add_vm("web-3", "a", group="web", update_domain=0, fault_domain=0)
@@ -75,16 +68,6 @@ def test_members_are_told_anew_when_vms_or_policy_differ() -> None:
     changes = draft.changes()
     assert list(changes.members) == ["group:web"]
     assert changes.vms == {"web-0": None}
-
-
-def test_what_was_decided_is_told_once() -> None:
-    site = row()
-    draft = site.look(vms=["web-0"])
-    draft.remove_vm("web-0")
-    draft.note("vm.removed", vm="web-0")
-    assert draft.changes().vms
-    again = draft.changes()
-    assert (again.vms, again.members, again.entries) == ({}, {}, [])
 
 
 def test_journal_entries_say_who_and_when() -> None:

@@ -92,18 +92,6 @@ def test_an_answer_after_the_end_changes_nothing() -> None:
     assert site.operation(operation).status is Status.FAILED
 
 
-def test_a_driver_may_ask_for_time() -> None:
-    site = alone()
-    operation = site.schedule(Kind.RESTART, "db")
-    (task,) = site.tick()
-    site.report(operation.id, NotYet(again_at=site.now + MINUTE))
-    assert site.operation(operation).claimed_by is None
-    site.wait(MINUTE - SECOND)
-    assert site.tick() == []
-    site.wait(SECOND)
-    assert site.tick() == [task]
-
-
 @pytest.mark.parametrize(
     ("after", "listed"), [(timedelta(0), True), (2 * SECOND - timedelta(microseconds=1), True), (2 * SECOND, False)]
 )
@@ -181,19 +169,6 @@ def test_only_what_is_left_is_tried_again() -> None:
     assert site.actions(operation=operation.id).count("driver.failed") == 1
 
 
-def test_a_failure_at_the_last_try_stays_listed_for_two_seconds_too() -> None:
-    site = alone()
-    operation = site.schedule(Kind.RESTART, "db")
-    (task,) = site.tick()
-    site.state.operations[operation.id] = replace(site.operation(operation), attempt=2)
-    site.fail(task)
-    site.tick()
-    assert site.operation(operation).status is Status.STARTED
-    site.wait(2 * SECOND)
-    site.tick()
-    assert site.operation(operation).status is Status.FAILED
-
-
 def moved(site: Site, kind: Kind, name: str) -> Operation:
     operation = site.schedule(kind, name)
     site.run(3 * SECOND)
@@ -255,18 +230,6 @@ def test_a_failure_moves_those_that_have_a_target_and_waits_for_the_others() -> 
     site.succeed(task)
     site.run(3 * SECOND)
     assert site.operation(operation).status is Status.COMPLETED
-
-
-def test_a_target_is_kept_through_retries() -> None:
-    site = alone()
-    site.schedule(Kind.REDEPLOY, "db")
-    (task,) = site.tick()
-    assert failure(task).failures == {"db": "no answer"}
-    site.fail(task)
-    site.add_host("c")
-    site.wait(2 * SECOND)
-    (again,) = site.tick()
-    assert again.targets == task.targets == {"db": "b"}
 
 
 @given(tries=st.integers(1, 12), first=st.integers(0, 3600))

@@ -167,18 +167,6 @@ def test_what_somebody_must_act_on_is_said_first() -> None:
     assert "at the latest" not in said.sentence
 
 
-def test_a_sentence_is_said_once() -> None:
-    site = row()
-    site.add_vm("db", "b")
-    out = site.schedule(Kind.HOST_UPDATE, "a")
-    mine = site.schedule(Kind.HOST_UPDATE, "b")
-    for operation in (out, mine):
-        site.approve_all(operation)
-    site.tick()
-    said = site.explain(site.events(mine)[0])
-    assert said.sentence.count("Another update domain is down") == 1
-
-
 def test_what_failed_for_one_reason_is_told_once() -> None:
     site = row()
     site.add_vm("db", "a")
@@ -272,24 +260,6 @@ def test_a_failure_that_nobody_has_room_for() -> None:
         "uncordon a host. "
     )
     assert said.waiting_for[0] == {"kind": "target-host", "vm": "db", "size": 1}
-
-
-def test_a_failure_that_nobody_can_take_in() -> None:
-    site = row(hosts="abc")
-    site.add_vm("web-3", "a", group="web")
-    site.add_vm("db", "a")
-    operation = site.schedule(Kind.HARDWARE_FAILURE, "a")
-    said = site.explain(site.events(operation)[0])
-    assert said.sentence == (
-        "It has started, but no host can take web-0 and web-3: add or uncordon one that keeps their groups' domains "
-        "apart. "
-        "It started at 2026-03-01 12:00:00 UTC, and the driver is carrying it out."
-    )
-    assert [(each["kind"], each.get("vm") or each["vms"]) for each in said.waiting_for] == [
-        ("target-host", "web-0"),
-        ("target-host", "web-3"),
-        ("driver", ["db"]),
-    ]
 
 
 def test_what_is_over() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from tests.core.builders import MINUTE, NOW, SECOND, Site, is_nothing, row
+from tests.core.builders import MINUTE, SECOND, Site, is_nothing, row
 
 from forenotice.core import errors, membership
 from forenotice.core.driver_calls import NotYet
@@ -142,31 +142,6 @@ def test_a_policy_is_journalled_as_operators_write_it() -> None:
     }
 
 
-def test_what_a_window_held_back_goes_on_when_there_is_none_any_more() -> None:
-    site = row()
-    site.set_policy("group:web", windows=parse_all(["daily 02:00-03:00 UTC"]))
-    reboot = site.schedule(Kind.HOST_REBOOT, "a")
-    site.now = reboot.due_at or NOW
-    site.tick()
-    site.approve_all(reboot)
-    assert site.tick() == []
-    assert site.operation(reboot).not_before.hour == 2
-    site.run(MINUTE)
-    site.set_policy("group:web", windows=())
-    assert [task.operation for task in site.tick()] == [reboot.id]
-    site.set_policy("group:web", windows=parse_all(["daily 02:00-03:00 UTC"]))
-    assert site.operation(reboot).status is Status.STARTED
-    assert membership.policy_facts(Policy())["terminate_notice_minutes"] is None
-
-
-def test_a_policy_counts_for_what_comes_later() -> None:
-    site = row()
-    event = site.event(site.schedule(Kind.RESTART, "web-0"))
-    site.set_policy("group:web", auto_approve_restart=True, listening=Listening.NEVER)
-    assert not site.state.events[event.id].approved
-    assert site.event(site.schedule(Kind.RESTART, "web-1")).status is Status.STARTED
-
-
 # VMs
 
 
@@ -177,16 +152,6 @@ def test_a_standalone_vm_is_a_scope_of_its_own() -> None:
     assert site.scope("vm:db").kind is ScopeKind.STANDALONE
     assert site.add_vm("other", "a").vm_id
     assert site.actions(vm="db") == ["vm.added"]
-
-
-def test_forgetting_a_vm() -> None:
-    site = row()
-    site.add_vm("db", "a", addresses=("10.0.0.4",))
-    site.remove_vm("db")
-    site.remove_vm("web-0")
-    assert "vm:db" not in site.state.scopes
-    assert "group:web" in site.state.scopes
-    site.add_vm("www", "a", addresses=("10.0.0.4",))
 
 
 def test_addresses_are_unique_in_the_fleet() -> None:
@@ -294,17 +259,6 @@ def test_a_vm_that_a_live_event_names_may_change_otherwise() -> None:
     site.set_vm("web-1", host="d")
 
 
-def test_a_vm_that_was_moved_here_stays_until_that_has_ended() -> None:
-    site = row()
-    migration = site.schedule(Kind.LIVE_MIGRATION, "a")
-    site.approve_all(migration)
-    (task,) = site.tick()
-    site.succeed(task)
-    assert site.vm("web-0").host == "d"
-    with pytest.raises(errors.ConflictError, match=migration.id):
-        site.remove_vm("web-0")
-
-
 def test_a_vm_that_is_being_deleted_without_an_event_stays() -> None:
     site = row()
     deletion = site.schedule(Kind.DELETION, "web-0")
@@ -312,15 +266,6 @@ def test_a_vm_that_is_being_deleted_without_an_event_stays() -> None:
     site.report(task.operation, NotYet(again_at=site.now + MINUTE))
     with pytest.raises(errors.ConflictError, match=rf"{deletion.id} \(deletion, Started\)"):
         site.remove_vm("web-0")
-
-
-def test_a_vm_added_to_a_scope_changes_no_event() -> None:
-    site = row()
-    operation = site.schedule(Kind.HOST_UPDATE, "a")
-    before = site.scope("group:web").incarnation
-    site.add_vm("web-3", "d", group="web")
-    assert site.event(operation).resources == ("web-0",)
-    assert site.scope("group:web").incarnation == before
 
 
 def test_nobody_comes_to_a_host_whose_maintenance_he_would_not_be_told_of() -> None:
@@ -335,21 +280,6 @@ def test_nobody_comes_to_a_host_whose_maintenance_he_would_not_be_told_of() -> N
     site.cancel(operation.id)
     site.set_vm("late", host="a")
     assert site.vm("late").host == "a"
-
-
-@pytest.mark.parametrize("approved", [True, False])
-def test_windows_that_change_are_heeded_at_once(approved: bool) -> None:
-    site = row()
-    operation = site.schedule(Kind.HOST_UPDATE, "a")
-    site.set_policy("group:web", windows=parse_all(["daily 22:00-04:00 UTC"]))
-    site.wait(15 * MINUTE)
-    if approved:
-        site.approve_all(operation)
-    site.tick()
-    assert site.operation(operation).due_at == NOW.replace(hour=22)
-    site.set_policy("group:web", windows=())
-    site.tick()
-    assert site.operation(operation).status is Status.STARTED
 
 
 def test_windows_are_heeded_at_once_also_where_the_same_change_lets_a_scope_listen() -> None:
@@ -426,20 +356,6 @@ def test_what_does_not_fit_is_not_placed() -> None:
     assert site.vm("big").host == "a"
 
 
-def test_a_host_may_be_too_full_but_takes_nobody_then() -> None:
-    site = Site()
-    site.add_host("a", capacity=3)
-    for name in ("one", "two"):
-        site.add_vm(name, "a")
-    site.set_vm("one", size=5)
-    site.set_capacity("a", 0.5)
-    assert site.state.hosts["a"].capacity == 0.5
-    with pytest.raises(errors.ConflictError, match=r"host a has not enough room for none: it has a capacity of 0\.5"):
-        site.add_vm("none", "a", size=0)
-    site.set_capacity("a", None)
-    site.add_vm("none", "a", size=0)
-
-
 def test_tenths_add_up() -> None:
     site = Site()
     site.add_host("a", capacity=0.3)
@@ -456,18 +372,6 @@ def test_a_vm_without_a_size_counts_as_one() -> None:
     site.add_vm("two", "a", size=1)
     with pytest.raises(errors.ConflictError, match="of which 3 would be used"):
         site.add_vm("three", "a")
-
-
-def test_who_is_on_the_way_counts_already() -> None:
-    site = Site()
-    site.add_host("a")
-    site.add_host("b", capacity=4)
-    site.add_vm("big", "a", size=3, policy=Policy(auto_approve_redeploy=True))
-    operation = site.schedule(Kind.REDEPLOY, "big")
-    assert site.operation(operation).targets == {"big": "b"}
-    with pytest.raises(errors.ConflictError, match=r"host b has not enough room for new: .* of which 5 would be used"):
-        site.add_vm("new", "b", size=2)
-    site.add_vm("new", "b", size=1)
 
 
 @pytest.mark.parametrize("value", [-1, -0.001, 1e15 + 1, float("nan"), float("inf")])

@@ -1,16 +1,20 @@
 """Where VMs may be: domains of a group stay apart, now and when those under way arrive."""
 
 import contextlib
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.core.builders import Site, row
+from tests.core.builders import NOW, Site, row
 
-from forenotice.core import errors, placement
+from forenotice.core import errors
+from forenotice.core.draft import Draft, World
 from forenotice.core.driver_calls import Finished
-from forenotice.core.fleet import Policy
-from forenotice.core.operations import Kind, Status
+from forenotice.core.fleet import Host, Policy, Vm
+from forenotice.core.operations import Kind, Operation, Status
+from forenotice.core.timing import Timing
 
 
 def chosen(site: Site, kind: Kind, name: str) -> dict[str, str]:
@@ -36,93 +40,6 @@ def test_two_domains_of_a_group_never_share_a_host(domains: tuple[int, int], sai
     assert "late" not in site.state.vms
 
 
-def test_one_domain_and_other_groups_may_share_a_host() -> None:
-    site = row()
-    site.add_vm("web-3", "a", group="web")
-    site.add_group("shop")
-    site.add_vm("shop-0", "a", group="shop", update_domain=4)
-    site.add_vm("db", "a", update_domain=5)
-    assert len(site.look(hosts="a").vms_on("a")) == 4
-
-
-@pytest.mark.parametrize(
-    "change", [{"host": "b"}, {"update_domain": 1}, {"fault_domain": 1}], ids=lambda change: next(iter(change))
-)
-def test_a_change_must_keep_domains_apart(change: dict[str, object]) -> None:
-    site = row()
-    site.add_vm("web-3", "a", group="web")
-    with pytest.raises(errors.ConflictError, match="cannot share host"):
-        site.set_vm("web-3", **change)
-
-
-def test_regrouping_must_keep_domains_apart() -> None:
-    site = row()
-    site.add_vm("db", "a", update_domain=7)
-    with pytest.raises(errors.ConflictError, match="cannot share host a"):
-        site.set_vm("db", group="web")
-
-
-def test_a_move_goes_to_the_emptiest_host() -> None:
-    site = Site()
-    site.add_hosts("abcd")
-    for number, host in enumerate("abbc"):
-        site.add_vm(f"vm-{number}", host)
-    assert chosen(site, Kind.REDEPLOY, "vm-0") == {"vm-0": "d"}
-
-
-def test_many_spread_over_the_emptiest() -> None:
-    site = Site()
-    site.add_hosts("abc")
-    site.add_vm("old", "b")
-    for number in range(4):
-        site.add_vm(f"vm-{number}", "a")
-    assert chosen(site, Kind.LIVE_MIGRATION, "a") == {"vm-0": "c", "vm-1": "b", "vm-2": "c", "vm-3": "b"}
-
-
-@pytest.mark.parametrize("group", [None, "web"])
-def test_those_that_are_asked_for_together_spread_over_the_emptiest(group: str | None) -> None:
-    site = Site()
-    site.add_hosts("abc")
-    site.add_group("web", auto_approve_redeploy=True)
-    site.add_vm("old", "b")
-    names = [f"vm-{number}" for number in range(4)]
-    for name in names:
-        site.add_vm(name, "a", group=group, policy=Policy(auto_approve_redeploy=True))
-    site.schedule(Kind.REDEPLOY, *names)
-    assert [each.targets[each.vms[0]] for each in site.live()] == ["c", "b", "c", "b"]
-    site.schedule(Kind.HARDWARE_FAILURE, "b")
-    assert site.live()[-1].targets == {"old": "c"}
-
-
-def test_never_to_a_cordoned_host_nor_to_its_own() -> None:
-    site = Site()
-    site.add_hosts("abc")
-    site.add_vm("db", "a")
-    site.add_vm("old", "c")
-    site.cordon("b")
-    assert chosen(site, Kind.REDEPLOY, "db") == {"db": "c"}
-
-
-def test_never_to_a_host_that_is_cordoned_in_the_same_transaction() -> None:
-    site = Site()
-    site.add_hosts("abc")
-    site.add_vm("db", "a")
-    site.add_vm("www", "b")
-    site.add_vm("old", "c")
-    site.add_vm("older", "c")
-    site.schedule(Kind.HARDWARE_FAILURE, "a", "b")
-    (_, second) = site.live()
-    assert (second.host, second.targets) == ("b", {"www": "c"})
-
-
-@pytest.mark.parametrize("kind", [Kind.REDEPLOY, Kind.LIVE_MIGRATION])
-def test_a_move_keeps_domains_apart(kind: Kind) -> None:
-    site = row()
-    site.add_vm("db", "d")
-    # b and c are as empty, but hold other domains of the group.
-    assert chosen(site, kind, "a" if kind.traits.of_host else "web-0") == {"web-0": "d"}
-
-
 def test_those_of_one_domain_may_go_to_one_host() -> None:
     site = row()
     site.add_vm("web-3", "a", group="web")
@@ -137,16 +54,6 @@ def test_a_host_that_another_domain_is_on_its_way_to_is_taken() -> None:
         site.schedule(Kind.REDEPLOY, "web-2")
 
 
-def test_a_host_that_a_domain_was_on_its_way_to_is_free_when_that_has_failed() -> None:
-    site = row()
-    first = site.schedule(Kind.REDEPLOY, "web-0")
-    site.approve_all(first)
-    site.tick()
-    assert site.operation(first).targets == {"web-0": "d"}
-    site.schedule(Kind.HARDWARE_FAILURE, "a")
-    assert site.operation(first).status is Status.FAILED
-
-
 def test_no_vm_is_put_where_another_domain_is_on_its_way_to() -> None:
     site = row()
     assert chosen(site, Kind.REDEPLOY, "web-0") == {"web-0": "d"}
@@ -155,38 +62,6 @@ def test_no_vm_is_put_where_another_domain_is_on_its_way_to() -> None:
     site.add_vm("late", "d", group="web", update_domain=0)
     with pytest.raises(errors.ConflictError, match="cannot share host d"):
         site.set_vm("late", fault_domain=5)
-
-
-def test_who_was_moved_here_and_is_moved_on_counts_where_it_goes() -> None:
-    """In whatever order the operations are loaded."""
-    site = row(hosts="abcdef")
-    site.add_vm("db", "a")
-    migration = site.schedule(Kind.LIVE_MIGRATION, "a")
-    site.approve_all(migration)
-    site.tick()
-    assert site.operation(migration).targets == {"db": "d", "web-0": "e"}
-    site.report(migration.id, Finished(done=("web-0",), failures={"db": "no memory"}))
-    assert dict(site.schedule(Kind.HARDWARE_FAILURE, "e").targets) == {"web-0": "f"}
-    for newest_first in (False, True):
-        site.state.events = dict(sorted(site.state.events.items(), reverse=newest_first))
-        redeploy = site.schedule(Kind.REDEPLOY, "web-1")
-        site.approve_all(redeploy)
-        draft = site.look(operations=[redeploy.id], targets=True)
-        assert placement.choose(draft, redeploy, ["web-1"]) == {"web-1": "d"}
-        site.cancel(redeploy.id)
-
-
-def test_a_host_that_awaits_maintenance_itself_comes_last() -> None:
-    site = Site()
-    site.add_hosts("abcd")
-    for name, host in (("one", "a"), ("two", "b"), ("three", "d"), ("four", "d")):
-        site.add_vm(name, host)
-    site.schedule(Kind.HOST_UPDATE, "b")
-    site.cordon("c")
-    operation = site.schedule(Kind.LIVE_MIGRATION, "a")
-    site.approve_all(operation)
-    site.tick()
-    assert site.operation(operation).targets == {"one": "d"}
 
 
 # Capacity
@@ -259,15 +134,6 @@ def test_two_moves_do_not_overfill_a_host() -> None:
     assert refused.value.facts == {"vm": "vm-b", "size": 2}
 
 
-def test_those_of_one_move_share_the_room() -> None:
-    site = roomy(a=None, b=3, c=3)
-    for number, size in enumerate((1, 1, 2, 2)):
-        site.add_vm(f"vm-{number}", "a", size=size)
-    targets = chosen(site, Kind.LIVE_MIGRATION, "a")
-    assert sorted(targets[name] for name in ("vm-2", "vm-3")) == ["b", "c"], "the largest first, or they do not fit"
-    assert sorted(targets[name] for name in ("vm-0", "vm-1")) == ["b", "c"]
-
-
 def test_whoever_has_few_hosts_to_go_to_is_not_kept_out_by_others() -> None:
     site = roomy(a=None, b=4, c=None)
     site.add_group("web")
@@ -301,3 +167,145 @@ def test_a_last_resort_has_room_too() -> None:
     assert [(each.kind, each.host) for each in site.live() if each.kind is Kind.HOST_UPDATE] == [
         (Kind.HOST_UPDATE, "c")
     ]
+
+
+WEB = "group:web"
+
+
+def vm(name: str, host: str, update_domain: int = 0, scope: str = WEB) -> Vm:
+    return Vm(name=name, vm_id=name, host=host, scope=scope, update_domain=update_domain)
+
+
+def move(name: str, to: str, **fields: Any) -> Operation:
+    made = Operation(
+        id=f"move-{name}",
+        kind=Kind.REDEPLOY,
+        host="a",
+        vms=(name,),
+        status=Status.STARTED,
+        created_at=NOW,
+        not_before=NOW,
+    )
+    return replace(made, targets={name: to}, **fields)
+
+
+def draft(*vms: Vm, **known: object) -> Draft:
+    world = World(
+        hosts={name: Host(name=name) for name in "abcd"},
+        vms={each.name: each for each in vms},
+        occupancy={"a": 3, "b": 2, "c": 1, "d": 0},
+    )
+    for field, value in known.items():
+        setattr(world, field, value)
+    return Draft(world, now=NOW, timing=Timing(), new_id=lambda: "id")
+
+
+def fitting(draft: Draft, vm: Vm) -> list[str]:
+    return [host for *_, host in draft.targets.fitting(vm) if draft.targets.fits(vm, host)]
+
+
+def test_the_emptiest_comes_first_and_what_awaits_maintenance_last() -> None:
+    here = draft(vm("db", "a", scope="vm:db"), awaiting={"d"})
+    assert fitting(here, here.vm("db")) == ["c", "b", "a", "d"]
+    here.put_host(Host(name="c", cordoned=True))
+    assert fitting(here, here.vm("db")) == ["b", "a", "d"]
+    here.world.occupancy = {"b": 9, "a": 1}
+    assert fitting(here, here.vm("db")) == ["a", "b"]
+
+
+def test_a_host_is_as_full_as_it_will_be() -> None:
+    here = draft(vm("db", "a", scope="vm:db"), vm("web-0", "a"))
+    assert fitting(here, here.vm("web-0")) == fitting(here, here.vm("db")) == ["d", "c", "b", "a"]
+    for name in ("db", "web-0"):
+        here.put_operation(move(name, "d"))
+    assert fitting(here, here.vm("web-0")) == fitting(here, here.vm("db")) == ["c", "b", "d", "a"]
+    here.put_operation(move("db", "d", done=("db",)))
+    here.put_vm(vm("db", "d", scope="vm:db"))
+    assert fitting(here, here.vm("web-0")) == fitting(here, here.vm("db")) == ["c", "a", "b", "d"]
+    here.remove_vm("db")
+    assert fitting(here, here.vm("web-0")) == ["c", "d", "a", "b"]
+
+
+def test_domains_of_a_group_stay_apart_whatever_moves() -> None:
+    here = draft(vm("web-0", "a"), vm("web-1", "b", 1), vm("web-2", "c", 1))
+    assert fitting(here, here.vm("web-0")) == ["d", "a"]
+    here.put_operation(move("web-1", "d"))
+    assert fitting(here, here.vm("web-0")) == ["a"]
+    here.put_vm(vm("web-1", "d", 1))
+    here.put_operation(move("web-1", "d", done=("web-1",)))
+    assert fitting(here, here.vm("web-0")) == ["b", "a"]
+    here.remove_vm("web-2")
+    assert fitting(here, here.vm("web-0")) == ["c", "b", "a"]
+    here.put_vm(vm("web-3", "b", 2))
+    assert fitting(here, here.vm("web-0")) == ["c", "a"]
+
+
+def test_whoever_is_on_the_way_counts_there_from_the_start() -> None:
+    here = draft(vm("web-0", "a"), vm("web-1", "b", 1), operations={"x": move("web-1", "d"), "y": move("gone", "c")})
+    assert fitting(here, here.vm("web-0")) == ["c", "a"]
+    # As another domain of the group it would be told apart from there, too.
+    here.put_vm(vm("web-1", "b", 0))
+    assert fitting(here, here.vm("web-0")) == ["d", "b", "c", "a"]
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_vms_that_are_only_counted_are_in_the_way_like_those_that_are_loaded(counted: bool) -> None:
+    others = (vm("web-1", "b", 1), vm("web-2", "c", 1))
+    domains = {(WEB, "a"): {(0, 0): 1}, (WEB, "b"): {(1, 0): 1}, (WEB, "c"): {(1, 0): 1}}
+    here = draft(vm("web-0", "a"), domains=domains) if counted else draft(vm("web-0", "a"), *others)
+    assert fitting(here, here.vm("web-0")) == ["d", "a"]
+    here.put_operation(move("web-0", "d"))
+    assert fitting(here, vm("web-9", "c", 1)) == ["c", "b"]
+
+
+def rooms(draft: Draft, size: float) -> str:
+    """Hosts that have room for one of this size."""
+    return "".join(host for host in "abcd" if draft.targets.has_room(replace(vm("x", "z"), size=size), host))
+
+
+def limited(**known: object) -> Draft:
+    hosts = {name: Host(name=name, capacity=capacity) for name, capacity in zip("abcd", (4, 4, 4, None), strict=True)}
+    vms = {each.name: each for each in (vm("one", "a"), vm("two", "b"))}
+    return draft(*vms.values(), hosts=hosts, **known)
+
+
+def test_room_is_what_the_capacity_leaves() -> None:
+    here = limited()
+    assert (rooms(here, 3), rooms(here, 3.001), rooms(here, 4), rooms(here, 5)) == ("abcd", "cd", "cd", "d")
+    here = limited(used={"a": 2.5})
+    assert (rooms(here, 1.5), rooms(here, 2)) == ("abcd", "bcd")
+    here.put_host(Host(name="a", capacity=9))
+    assert rooms(here, 6) == "ad"
+
+
+def test_who_comes_takes_room_from_the_start_and_who_leaves_keeps_it_until_gone() -> None:
+    here = limited()
+    here.put_operation(move("one", "b"))
+    assert (rooms(here, 2), rooms(here, 3)) == ("abcd", "acd")
+    # Its size may change on the way.
+    here.put_vm(replace(here.vm("one"), size=3))
+    assert (rooms(here, 1), rooms(here, 0)) == ("acd", "abcd")
+    here.put_operation(move("one", "b", done=("one",)))
+    here.put_vm(replace(here.vm("one"), host="b"))
+    assert (rooms(here, 4), rooms(here, 0)) == ("acd", "abcd")
+    here.remove_vm("one")
+    assert rooms(here, 3) == "abcd"
+
+
+def test_who_is_gone_before_it_arrives_takes_no_room() -> None:
+    here = limited()
+    here.put_operation(move("one", "b"))
+    here.remove_vm("one")
+    assert rooms(here, 3) == "abcd"
+    here.put_operation(move("one", "b", status=Status.FAILED))
+    assert rooms(here, 3) == "abcd"
+
+
+def test_who_is_moved_by_others_takes_room_too_but_nobody_does_twice() -> None:
+    incoming = {"one": ("c", None), "far": ("c", 2)}
+    here = limited(incoming=incoming, operations={"x": move("one", "c"), "y": move("lost", "b")})
+    assert (rooms(here, 1), rooms(here, 2)) == ("abcd", "abd")
+    here.put_operation(replace(move("one", "c"), id="x", status=Status.FAILED))
+    assert rooms(here, 2) == "abcd"
+    here = limited(incoming=incoming, operations={"z": move("far", "c")})
+    assert (rooms(here, 1), rooms(here, 2)) == ("abcd", "abd")

@@ -1,13 +1,12 @@
 """Planned maintenance that a window puts off: operators see it at once, guests when its opening is near."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import pytest
 from tests.core.builders import DAY, HOUR, MINUTE, NOW, SECOND, Site, row
 
 from forenotice.core import errors, explanations, lifecycle, windows
 from forenotice.core.explanations import Explanation
-from forenotice.core.fleet import Listening
 from forenotice.core.operations import Kind, Operation, Status
 from forenotice.core.windows import parse_all
 
@@ -55,54 +54,6 @@ def test_guests_are_told_when_the_opening_minus_the_notice_is_reached() -> None:
     site.approve_all(operation)
     site.run(17 * MINUTE)
     assert site.operation(operation).status is Status.COMPLETED
-
-
-@pytest.mark.parametrize(
-    ("kind", "notice", "told"),
-    [
-        (Kind.HOST_UPDATE, None, TOLD),
-        (Kind.LIVE_MIGRATION, HOUR, OPENS - HOUR - MINUTE),
-        (Kind.DEGRADED_HARDWARE, HOUR, OPENS - HOUR - MINUTE),
-        # A week of notice ends before a window; it is told when that many days before its opening are reached.
-        (Kind.DEGRADED_HARDWARE, None, TOLD + 15 * MINUTE),
-    ],
-)
-def test_each_by_its_own_notice(kind: Kind, notice: timedelta | None, told: datetime) -> None:
-    site = night()
-    operation = site.schedule(kind, "a", notice=notice)
-    assert (operation.status, operation.due_at) == (Status.PLANNED, told)
-    assert site.state.hosts["a"].cordoned == (kind is Kind.DEGRADED_HARDWARE)
-
-
-def test_speed_shortens_the_notice_and_no_window() -> None:
-    site = Site(speed=60)
-    site.add_hosts("a")
-    site.add_vm("db", "a")
-    site.set_policy("vm:db", windows=NIGHT)
-    operation = site.schedule(Kind.HOST_UPDATE, "a")
-    assert (operation.due_at, operation.not_before) == (OPENS - 15 * SECOND - MINUTE, OPENS)
-
-
-@pytest.mark.parametrize(
-    ("hours", "status", "not_before"),
-    [
-        # Open now, but no longer when the notice is over.
-        ("daily 11:00-12:10 UTC", Status.PLANNED, NOW - HOUR + DAY),
-        # Shorter than the notice.
-        ("daily 12:05-12:10 UTC", Status.PLANNED, NOW + 5 * MINUTE + DAY),
-        ("daily 12:16-12:17 UTC", Status.SCHEDULED, NOW + 16 * MINUTE),
-        ("daily 12:17-12:18 UTC", Status.PLANNED, NOW + 17 * MINUTE),
-        ("daily 12:00-12:16 UTC", Status.SCHEDULED, NOW + 15 * MINUTE),
-    ],
-)
-def test_what_counts_is_the_window_after_the_notice(hours: str, status: Status, not_before: datetime) -> None:
-    site = row()
-    site.set_policy("group:web", windows=parse_all([hours]))
-    operation = site.schedule(Kind.HOST_UPDATE, "a")
-    assert (operation.status, operation.not_before) == (status, not_before)
-    site.run(2 * DAY)
-    assert site.operation(operation).status is Status.COMPLETED
-    assert site.operation(operation).started_at == not_before
 
 
 def test_a_users_own_action_is_not_put_off() -> None:
@@ -164,15 +115,6 @@ def test_windows_that_never_meet_are_refused() -> None:
         site.schedule(Kind.HOST_UPDATE, "a")
 
 
-def test_it_can_be_cancelled() -> None:
-    site = night()
-    operation = site.schedule(Kind.HOST_UPDATE, "a")
-    site.cancel(operation.id)
-    site.run(DAY)
-    assert site.operation(operation).status is Status.CANCELED
-    assert site.actions(operation=operation.id) == ["operation.planned", "operation.canceled"]
-
-
 def test_a_hardware_failure_cancels_it() -> None:
     site = night()
     operation = site.schedule(Kind.HOST_UPDATE, "a")
@@ -202,25 +144,6 @@ def test_a_window_that_is_changed_changes_when_it_is_told() -> None:
     assert site.actions(operation=operation.id) == ["operation.planned", "operation.planned"]
     site.run(DAY)
     assert site.operation(operation).started_at == OPENS + HOUR
-
-
-def test_who_comes_and_goes_meanwhile_is_told_or_not() -> None:
-    site = night()
-    operation = site.schedule(Kind.HOST_UPDATE, "a")
-    site.add_vm("new", "a")
-    site.add_vm("other", "b")
-    site.set_vm("other", host="a")
-    assert site.operation(operation).vms == ("new", "other", "web-0")
-    site.remove_vm("new")
-    site.set_vm("other", update_domain=7)
-    assert site.operation(operation).vms == ("other", "web-0")
-    look_at(site, TOLD)
-    assert {event.scope: event.resources for event in site.events(operation)} == {
-        "vm:other": ("other",),
-        "group:web": ("web-0",),
-    }
-    with pytest.raises(errors.ConflictError, match="has a host-update that is Scheduled, of which late would not be"):
-        site.add_vm("late", "a")
 
 
 def test_windows_of_those_who_come_and_go_count() -> None:
@@ -309,32 +232,6 @@ def test_windows_that_no_longer_meet_are_said() -> None:
         "The windows of db (daily 11:00-12:10 UTC) and web (daily 22:00-04:00 UTC) have no hours in common: "
         "change one of them."
     )
-
-
-def test_one_that_is_looked_at_too_late_waits_for_the_next_window() -> None:
-    site = row()
-    site.set_policy("group:web", windows=LATE)
-    operation = site.schedule(Kind.HOST_UPDATE, "a")
-    look_at(site, OPENS + HOUR + 20 * MINUTE)
-    assert site.events(operation) == []
-    assert (site.operation(operation).due_at, site.operation(operation).not_before) == (
-        TOLD + HOUR + DAY,
-        OPENS + HOUR + DAY,
-    )
-    # Late by less than the window is long, it is told at once.
-    look_at(site, OPENS + HOUR + DAY)
-    assert site.event(operation).not_before == OPENS + HOUR + DAY + 15 * MINUTE
-
-
-def test_who_listens_is_asked_when_guests_are_told() -> None:
-    site = row()
-    site.set_policy("group:web", listening=Listening.AUTO, windows=parse_all(["mon 22:00-04:00 UTC"]))
-    site.hear("group:web")
-    heard, silent = site.schedule(Kind.HOST_UPDATE, "a", notice=33 * HOUR), site.schedule(Kind.HOST_UPDATE, "b")
-    look_at(site, NOW + HOUR)
-    assert not site.event(heard).implied
-    look_at(site, TOLD + DAY)
-    assert site.event(silent).implied
 
 
 def test_it_keeps_nobody_away_and_takes_no_wave() -> None:

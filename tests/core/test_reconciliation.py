@@ -4,9 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.core.builders import MINUTE, Site
+from tests.core.builders import Site
 
-from forenotice.core import errors, membership
+from forenotice.core import errors
 from forenotice.core.fleet import Listening, Policy, ScopeKind
 from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind
@@ -48,31 +48,6 @@ def founded() -> Site:
     site = Site()
     apply(site, BASE)
     return site
-
-
-def test_a_fleet_from_nothing() -> None:
-    site = Site()
-    assert apply(site, BASE) == [
-        "add host a",
-        "add host b",
-        "add group web",
-        "add vm web-0",
-        "add vm web-1",
-        "add vm db",
-    ]
-    assert {vm.name: (vm.host, vm.scope) for vm in site.state.vms.values()} == {
-        "web-0": ("a", "group:web"),
-        "web-1": ("b", "group:web"),
-        "db": ("a", "vm:db"),
-    }
-
-
-def test_twice_is_once() -> None:
-    site = founded()
-    journal, ids = len(site.journal), {vm.vm_id for vm in site.state.vms.values()}
-    assert apply(site, BASE, prune=True) == []
-    assert len(site.journal) == journal
-    assert {vm.vm_id for vm in site.state.vms.values()} == ids
 
 
 def test_changes_tell_what_was_and_what_becomes() -> None:
@@ -203,16 +178,6 @@ def test_the_rules_hold_for_the_result(wanted: FleetSpec, said: str) -> None:
     assert site.state.vms == before
 
 
-def test_what_a_live_event_names_stays() -> None:
-    site = founded()
-    site.set_policy("group:web", listening=Listening.ALWAYS)
-    operation = site.schedule(Kind.HOST_UPDATE, "b")
-    with pytest.raises(errors.ConflictError, match=operation.id):
-        apply(site, spec_of(WEB_0, DB), prune=True)
-    with pytest.raises(errors.ConflictError, match=operation.id):
-        apply(site, spec_of(WEB_0, replace(WEB_1, host="c"), DB, hosts="abc"), move=True)
-
-
 def moved() -> Site:
     """The service has moved all VMs of host a to host c."""
     site = founded()
@@ -226,16 +191,6 @@ KEPT = [
     Difference(action="keep", noun="vm", name="web-0", fields={"host": ("c", "a")}),
     Difference(action="keep", noun="vm", name="db", fields={"host": ("c", "a")}),
 ]
-
-
-def test_vms_that_exist_are_not_moved_and_it_says_which_run_elsewhere() -> None:
-    site = moved()
-    journal = len(site.journal)
-    assert differences(site, BASE) == differences(site, BASE) == KEPT
-    assert len(site.journal) == journal
-    assert apply(site, BASE, move=True) == ["change vm web-0", "change vm db"]
-    assert site.vm("db").host == "a"
-    assert apply(site, BASE) == []
 
 
 def test_other_fields_of_a_vm_that_runs_elsewhere_are_applied() -> None:
@@ -280,32 +235,6 @@ def test_what_a_live_event_names_may_be_described_elsewhere() -> None:
     assert differences(site, BASE)[1:] == KEPT
     with pytest.raises(errors.ConflictError, match=operation.id):
         apply(site, BASE, move=True)
-
-
-def test_differences_are_told_whatever_stands_in_the_way_of_changing_them() -> None:
-    site = moved()
-    site.schedule(Kind.HOST_UPDATE, "c")
-    service = GroupSpec(kind=ScopeKind.CLOUD_SERVICE)
-    wanted = spec_of(replace(WEB_0, host="nope"), VmSpec(name="new", host="b"), hosts="b", groups={"web": service})
-    kinds = (ScopeKind.AVAILABILITY_SET, ScopeKind.CLOUD_SERVICE)
-    assert compared(site, wanted) == [
-        Difference(action="change", noun="group", name="web", fields={"kind": kinds}),
-        Difference(action="remove", noun="vm", name="web-1"),
-        Difference(action="remove", noun="vm", name="db"),
-        Difference(action="change", noun="vm", name="web-0", fields={"host": ("c", "nope")}),
-        Difference(action="add", noun="vm", name="new"),
-        Difference(action="remove", noun="host", name="a"),
-        Difference(action="remove", noun="host", name="c"),
-    ]
-
-
-def test_regrouping_and_a_policy_of_its_own() -> None:
-    site = founded()
-    pool = GroupSpec(kind=ScopeKind.PLACEMENT_GROUP, policy=Policy(terminate_notice=5 * MINUTE))
-    wanted = spec_of(replace(WEB_0, group="pool"), replace(WEB_1, group=None), DB, groups={"web": WEB, "pool": pool})
-    assert apply(site, wanted) == ["add group pool", "change vm web-0", "change vm web-1"]
-    assert (site.vm("web-0").group, site.vm("web-1").scope) == ("pool", "vm:web-1")
-    assert membership.policy_facts(site.scope("group:pool").policy)["terminate_notice_minutes"] == 5
 
 
 def test_labels_are_as_the_file_says() -> None:

@@ -1,12 +1,12 @@
 """Who may do what, as a table."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from forenotice.core import errors, roles
+from forenotice.core import errors, roles, selectors
 from forenotice.core.operations import Event, EventType, Kind, Operation, Source, Status
-from forenotice.core.roles import Access, Need, Role
+from forenotice.core.roles import Access, Former, Need, Role
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
 
@@ -140,3 +140,82 @@ def _event(scope: str) -> Event:
         created_at=NOW,
         not_before=NOW,
     )
+
+
+def test_they_are_kept_as_networks_each_once() -> None:
+    assert roles.parse_networks(["10.0.0.0/8", " 192.0.2.7", "2001:DB8::/48", "10.0.0.0/8"]) == (
+        "10.0.0.0/8",
+        "192.0.2.7/32",
+        "2001:db8::/48",
+    )
+    assert roles.parse_networks([]) == ()
+
+
+@pytest.mark.parametrize("wrong", [["10.0.0.1/8"], ["here"], [""], ["10.0.0.0/8"] * 33])
+def test_what_is_no_network(wrong: list[str]) -> None:
+    with pytest.raises(errors.RefusedError):
+        roles.parse_networks(wrong)
+
+
+@pytest.mark.parametrize(
+    ("origin", "included"),
+    [
+        ("10.9.8.7", True),
+        ("::ffff:10.9.8.7", True),
+        ("11.0.0.1", False),
+        ("::1", True),
+        ("127.0.0.1", False),
+        ("", False),
+    ],
+)
+def test_an_address_is_in_one_of_them(origin: str, included: bool) -> None:
+    assert roles.in_networks(["10.0.0.0/8", "::1/128"], origin) is included
+
+
+def test_those_without_an_address_come_from_here() -> None:
+    assert roles.in_networks(["127.0.0.0/8"], "")
+
+
+START = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
+
+
+def at(minute: int) -> datetime:
+    return START + timedelta(minutes=minute)
+
+
+GONE = Former(ended_at=at(20), is_borne=False)
+GONE_TWICE = Former(ended_at=at(20), before=at(10), is_borne=False)
+SUCCEEDED = Former(ended_at=at(20), before=at(10), is_borne=True)
+
+
+@pytest.mark.parametrize(
+    ("former", "minute", "hidden", "meant"),
+    [
+        (GONE, 5, False, True),
+        (GONE, 20, False, True),
+        (GONE, 21, False, False),
+        (GONE_TWICE, 10, True, False),
+        (GONE_TWICE, 11, False, True),
+        (GONE_TWICE, 21, False, False),
+        (SUCCEEDED, 11, True, False),
+        (SUCCEEDED, 20, True, False),
+        (SUCCEEDED, 21, False, True),
+    ],
+)
+def test_a_name_means_its_bearer_of_that_time_or_the_next(
+    former: Former, minute: int, hidden: bool, meant: bool
+) -> None:
+    assert former.hides(at(minute)) is hidden
+    assert former.is_meant(at(minute)) is meant
+
+
+def test_names_are_bound_and_patterns_are_not() -> None:
+    selector = selectors.of_scopes("vm:db,vm:d*,web,!vm:db-1")
+    former = {"vm:db": SUCCEEDED, "vm:db-1": SUCCEEDED, "vm:other": SUCCEEDED}
+    bound = roles.bound(selector, at(15), former)
+    assert bound.wanted == ("vm:d*", "group:web")
+    assert (bound.unwanted, bound.text) == (selector.unwanted, selector.text)
+    assert "vm:db" in bound
+    assert roles.bound(selector, at(25), former) is selector
+    nothing = roles.bound(selectors.of_scopes("vm:db"), at(15), former)
+    assert "vm:db" not in nothing

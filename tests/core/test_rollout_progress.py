@@ -1,8 +1,6 @@
 """A rollout under way: waves, batches, pauses, gates, failures, and what stands in its way."""
 
 from dataclasses import replace
-from datetime import timedelta
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -76,63 +74,11 @@ def test_events_are_made_only_when_their_wave_has_come() -> None:
     ]
 
 
-def test_an_early_approval_brings_the_next_wave_forward() -> None:
-    site = rolling_row()
-    rollout = site.begin()
-    for _ in "abc":
-        site.settle_now()
-        approve(site)
-        site.settle_now()
-        site.wait(2 * SECOND)
-    site.settle_now()
-    assert site.rollout(rollout).status is RolloutStatus.COMPLETED
-    assert site.now == NOW + 6 * SECOND
-
-
 def test_hosts_that_share_nobody_go_together_as_the_batch_allows() -> None:
     for batch, together in ((1, "a"), (2, "ab"), (3, "ab")):
         site, rollout = pair(batch=batch)
         site.roll()
         assert under_way(site, rollout) == together
-
-
-def test_pages_of_hosts_are_looked_at_until_as_many_go_as_may() -> None:
-    site = RollingSite()
-    hosts = "abcdefghi"
-    site.add_hosts(hosts)
-    for host in hosts:
-        site.add_vm(f"vm-{host}", host)
-    for host in "abcd":
-        site.schedule(Kind.HOST_UPDATE, host, notice=DAY)
-    rollout = site.begin(options=Options(batch=5))
-    site.settle_now()
-    assert under_way(site, rollout) == "efghi"
-
-
-def test_two_scopes_that_number_hosts_oppositely_are_never_out_twice() -> None:
-    site = RollingSite()
-    site.add_hosts("ab")
-    for name, domains in (("red", (0, 1)), ("blue", (1, 0))):
-        site.add_group(name)
-        for host, domain in zip("ab", domains, strict=True):
-            site.add_vm(f"{name}-{host}", host, group=name, update_domain=domain)
-    rollouts = [site.begin(Kind.HOST_UPDATE, "*"), site.begin(Kind.HOST_REBOOT, "b,a")]
-    site.carry_on(takes=UPDATE)
-    assert {site.rollout(rollout).status for rollout in rollouts} == {RolloutStatus.COMPLETED}
-    spans = sorted((o.created_at, o.ended_at or NOW) for o in site.state.operations.values())
-    assert len(spans) == 4
-    assert all(end <= begin for (_, end), (begin, _) in pairwise(spans))
-
-
-def test_what_others_do_is_waited_for() -> None:
-    site = rolling_row()
-    direct = site.schedule(Kind.HOST_REBOOT, "b")
-    rollout = site.begin()
-    site.roll()
-    assert under_way(site, rollout) == ""
-    site.cancel(direct.id)
-    site.roll()
-    assert under_way(site, rollout) == "a"
 
 
 def test_other_maintenance_of_the_host_itself_is_waited_for() -> None:
@@ -183,18 +129,6 @@ def test_hosts_are_taken_as_they_are_when_their_wave_comes() -> None:
     site.carry_on(takes=UPDATE)
     assert site.stop(rollout, "d").why == "it is no longer in the fleet"
     assert statuses(site, rollout) == dict.fromkeys("abce", "Done") | {"d": "Skipped"}
-
-
-def test_a_migration_does_not_move_anybody_twice() -> None:
-    site = rolling_row()
-    rollout = site.begin(Kind.LIVE_MIGRATION)
-    site.carry_on(takes=UPDATE)
-    assert statuses(site, rollout) == dict.fromkeys("abc", "Done") | {"d": "Skipped"}
-    assert [(entry.vm, entry.host) for entry in site.journal if entry.action == "vm.moved"] == [
-        ("web-0", "d"),
-        ("web-1", "a"),
-        ("web-2", "b"),
-    ]
 
 
 def test_nobody_is_moved_to_a_host_in_maintenance_and_that_is_not_begun_while_somebody_arrives() -> None:
@@ -255,30 +189,7 @@ def test_an_update_domain_that_has_come_to_a_host_is_kept_apart() -> None:
     assert statuses(site, rollout) == dict.fromkeys("abcd", "Done")
 
 
-def test_a_wave_without_hosts_to_take_is_left_at_once() -> None:
-    site = RollingSite()
-    site.add_hosts("abc")
-    rollout = site.begin()
-    site.settle_now()
-    assert site.rollout(rollout).status is RolloutStatus.COMPLETED
-    assert set(statuses(site, rollout).values()) == {"Skipped"}
-
-
 # Pauses and gates
-
-
-def test_a_pause_between_waves() -> None:
-    site = rolling_row()
-    rollout = site.begin(options=Options(pause=HOUR))
-    site.carry_on(until=NOW + NOTICE + UPDATE, takes=UPDATE)
-    ended = site.now
-    assert site.operation(site.stop(rollout, "a").operation or "").ended_at == ended
-    assert (site.rollout(rollout).wave, site.rollout(rollout).due_at) == (1, ended + HOUR)
-    site.carry_on(until=ended + HOUR - SECOND)
-    assert not site.live()
-    site.wait(SECOND)
-    site.roll()
-    assert under_way(site, rollout) == "b"
 
 
 def test_a_gate_is_asked_until_it_is_green() -> None:
@@ -303,21 +214,6 @@ def test_a_gate_is_asked_until_it_is_green() -> None:
         "rollout.gate_green",
         "rollout.wave_began",
     ]
-
-
-def test_a_gate_is_asked_before_each_wave_and_not_within() -> None:
-    asked: list[int] = []
-
-    def gate(ask: GateCheck) -> bool:
-        asked.append(ask.wave)
-        return True
-
-    site = rolling_row()
-    site.add_vm("db", "d")
-    rollout = site.begin(options=Options(gate="probe"))
-    site.carry_on(gate=gate, takes=UPDATE)
-    assert asked == [0, 1, 2]
-    assert statuses(site, rollout) == dict.fromkeys("abcd", "Done")
 
 
 def test_what_a_gate_says_too_late_says_nothing() -> None:
@@ -425,15 +321,6 @@ def test_what_fails_under_a_pause_or_with_the_hardware_is_written_down() -> None
     site.roll()
     assert site.stop(rollout, "a").why == "its operation failed"
     assert site.rollout(rollout).why == "paused by op"
-
-
-def test_a_host_whose_operation_is_cancelled_is_skipped() -> None:
-    site, rollout = pair()
-    site.roll()
-    site.cancel(site.on("a").id)
-    site.roll()
-    assert statuses(site, rollout) == {"a": "Skipped", "b": "Under way"}
-    assert site.stop(rollout, "a").why == "its operation was cancelled"
 
 
 def test_a_paused_rollout_starts_nothing_and_what_has_started_ends() -> None:
@@ -588,56 +475,6 @@ def test_a_budget_lowered_under_an_announced_operation_holds_it_until_it_is_chan
 
 
 NIGHT = parse_all(["daily 22:00-04:00 UTC"])
-NOON = parse_all(["daily 11:00-13:00 UTC"])
-
-
-def test_not_before_waits_for_the_windows_of_the_rollout_and_of_every_scope() -> None:
-    site = rolling_row()
-    site.set_policy("group:web", windows=parse_all(["daily 23:30-23:45 UTC"]))
-    rollout = site.begin(options=Options(windows=NIGHT))
-    site.roll()
-    assert site.live() == []
-    site.carry_on(until=NOW.replace(hour=23, minute=14))
-    assert site.rollout(rollout).due_at == NOW.replace(hour=23, minute=15)
-    assert site.on("a").created_at == NOW.replace(hour=23, minute=14)
-    assert site.on("a").not_before == NOW.replace(hour=23, minute=30)
-    site.approve_all(site.on("a"))
-    site.tick()
-    assert (site.on("a").status, site.on("a").due_at) == (Status.SCHEDULED, site.on("a").not_before)
-    site.wait(site.on("a").not_before - site.now)
-    site.tick()
-    assert site.on("a").status is Status.STARTED
-
-
-def test_windows_that_are_no_longer_open_together_pause_the_rollout() -> None:
-    site = rolling_row()
-    rollout = site.begin(options=Options(windows=NIGHT))
-    site.set_policy("group:web", windows=NOON)
-    site.carry_on()
-    assert site.rollout(rollout).status is RolloutStatus.PAUSED
-    assert site.rollout(rollout).why == (
-        "the windows of web and the rollout are never open together: give them hours in common"
-    )
-
-
-def test_a_window_that_closes_before_the_start_is_waited_for_again() -> None:
-    site = rolling_row()
-    site.set_policy("group:web", windows=parse_all(["daily 12:15-12:16 UTC"]))
-    site.add_vm("db", "a")
-    site.begin(options=Options())
-    site.roll()
-    restart = site.schedule(Kind.RESTART, "db")
-    site.approve_all(restart)
-    site.tick()
-    site.wait(NOTICE + MINUTE)
-    site.tick()
-    assert site.operation(restart).status is Status.STARTED
-    site.run(10 * MINUTE)
-    update = next(operation for operation in site.live() if operation.kind is Kind.HOST_UPDATE)
-    assert update.status is Status.SCHEDULED
-    assert update.due_at == NOW + DAY + NOTICE
-    site.carry_on(until=NOW + DAY + NOTICE)
-    assert site.operation(update).started_at == NOW + DAY + NOTICE
 
 
 def test_silence_does_not_open_a_window() -> None:
@@ -658,32 +495,6 @@ def test_a_verdict_says_when() -> None:
     assert site.rollout(rollout).gate_result == GateResult(green=False, status="no", at=NOW + SECOND)
 
 
-def test_the_pause_is_shortened_by_speed() -> None:
-    site = RollingSite(speed=60)
-    site.add_hosts("ab")
-    site.add_group("web")
-    for number, host in enumerate("ab"):
-        site.add_vm(f"web-{host}", host, group="web", update_domain=number)
-    site.begin(options=Options(pause=HOUR))
-    site.carry_on(takes=2 * SECOND)
-    one, two = site.state.operations.values()
-    assert one.ended_at is not None
-    assert two.created_at - one.ended_at == timedelta(minutes=1)
-
-
-def test_a_migration_moves_nobody_to_a_host_that_is_still_to_come() -> None:
-    site = RollingSite()
-    site.add_hosts("abcd")
-    for host in "abc":
-        site.add_vm(f"vm-{host}", host)
-    site.add_vm("guest", "d")
-    rollout = site.begin(Kind.LIVE_MIGRATION, "a,b,c")
-    site.carry_on(takes=5 * SECOND)
-    assert statuses(site, rollout) == dict.fromkeys("abc", "Done")
-    moves = [entry.vm for entry in site.journal if entry.action == "vm.moved"]
-    assert sorted(filter(None, moves)) == ["vm-a", "vm-b", "vm-c"]
-
-
 def test_a_host_is_taken_when_the_opening_minus_the_notice_is_reached() -> None:
     site = rolling_row()
     rollout = site.begin(options=Options(windows=NIGHT))
@@ -697,16 +508,6 @@ def test_a_host_is_taken_when_the_opening_minus_the_notice_is_reached() -> None:
     site.carry_on()
     assert site.rollout(rollout).status is RolloutStatus.COMPLETED
     assert all(o.started_at and o.started_at - o.created_at <= 16 * MINUTE for o in site.state.operations.values())
-
-
-def test_what_a_window_does_not_have_time_for_waits_for_the_next() -> None:
-    site = rolling_row()
-    rollout = site.begin(options=Options(windows=parse_all(["daily 22:00-22:20 UTC"])))
-    site.carry_on(takes=UPDATE)
-    started = [o.started_at for o in sorted(site.state.operations.values(), key=lambda o: o.host)]
-    opens = NOW.replace(hour=22)
-    assert started == [opens, opens + 15 * MINUTE + UPDATE, opens + DAY]
-    assert site.rollout(rollout).status is RolloutStatus.COMPLETED
 
 
 def test_a_host_that_its_window_puts_off_lets_others_go_first() -> None:

@@ -4,9 +4,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
 from tests.core.builders import MINUTE, SECOND
+from tests.core.random_fleets import sites
+from tests.core.rollout_site import RollingSite, rolling_row
 
-from forenotice.core import errors
+from forenotice.core import errors, rollouts
+from forenotice.core.fleet import Host
 from forenotice.core.operations import Kind
 from forenotice.core.rollouts import KINDS, MOST_AT_ONCE, Options, Request, RolloutStatus, require_sound
 from forenotice.core.windows import parse_all
@@ -53,3 +57,137 @@ def test_options_as_operators_write_them() -> None:
 
 def test_what_is_live() -> None:
     assert [status for status in RolloutStatus if not status.live] == [RolloutStatus.CANCELED, RolloutStatus.COMPLETED]
+
+
+HOSTS = {"a": Host(name="a", labels={"rack": "r1"}), "b": Host(name="b")}
+
+
+def test_hosts_go_by_update_domain() -> None:
+    site = rolling_row()
+    assert rollouts.assign_waves(site.look(everything=True), "abcd") == {"a": 0, "b": 1, "c": 2, "d": 0}
+
+
+def test_hosts_of_one_update_domain_go_together() -> None:
+    site = rolling_row()
+    site.add_vm("web-3", "d", group="web", update_domain=1, fault_domain=1)
+    assert rollouts.assign_waves(site.look(everything=True), "abcd") == {"a": 0, "b": 1, "c": 2, "d": 1}
+
+
+@settings(deadline=None, derandomize=True, max_examples=40)
+@given(sites())
+def test_no_scope_has_two_update_domains_in_one_wave(site: RollingSite) -> None:
+    hosts = list(site.state.hosts)
+    order = rollouts.assign_waves(site.look(everything=True), hosts)
+    assert set(order) == set(hosts)
+    assert set(order.values()) == set(range(max(order.values()) + 1)), "no wave is empty"
+    domains: dict[tuple[str, int], set[int]] = {}
+    for vm in site.state.vms.values():
+        domains.setdefault((vm.scope, order[vm.host]), set()).add(vm.update_domain)
+    assert all(len(found) == 1 for found in domains.values())
+
+
+@pytest.mark.parametrize(
+    ("found", "domains"),
+    [
+        ({"group:web": 1, "group:api": 0}, (0, 1)),
+        # Its update domain keeps a standalone VM apart from nobody.
+        ({"group:web": 1, "vm:db": 0}, (1,)),
+        ({"vm:db": 0, "vm:batch": 2}, (0, 2)),
+        ({}, ()),
+    ],
+)
+def test_update_domains_of_a_host(found: dict[str, int], domains: tuple[int, ...]) -> None:
+    parts = [rollouts.Part(scope=scope, update_domain=domain, vms=1) for scope, domain in found.items()]
+    assert rollouts.update_domains(parts) == domains
+
+
+def test_a_selector_that_finds_nobody() -> None:
+    with pytest.raises(errors.NotFoundError, match="no host is selected by 'rack-"):
+        rollouts.chosen_hosts(Request(kind=Kind.HOST_UPDATE, hosts="rack-*"), HOSTS)
+
+
+def test_a_name_that_no_host_has() -> None:
+    with pytest.raises(errors.NotFoundError, match="there is no host 'c'"):
+        rollouts.chosen_hosts(Request(kind=Kind.HOST_UPDATE, hosts="a,c"), HOSTS)
+
+
+@pytest.mark.parametrize(("text", "chosen"), [("label:rack=r1", ["a"]), ("!label:rack=r1", ["b"]), ("b,label:*", None)])
+def test_hosts_by_their_labels(text: str, chosen: list[str] | None) -> None:
+    request = Request(kind=Kind.HOST_UPDATE, hosts=text)
+    if chosen is None:
+        with pytest.raises(errors.RefusedError, match="'label:\\*' is not a label: give one such as label:rack=r1"):
+            rollouts.chosen_hosts(request, HOSTS)
+    else:
+        assert rollouts.chosen_hosts(request, HOSTS) == chosen
+
+
+def test_vms_that_have_nowhere_to_go_are_not_moved() -> None:
+    site = rolling_row()
+    assert site.plan(Kind.LIVE_MIGRATION, "a")
+    site.cordon("d")
+    with pytest.raises(errors.ConflictError, match="no host can take web-0 of host a: add or uncordon one") as refused:
+        site.plan(Kind.LIVE_MIGRATION, "a")
+    assert refused.value.facts == {"vm": "web-0", "host": "a"}
+
+
+def test_vms_that_no_other_host_has_the_capacity_for_are_not_moved() -> None:
+    site = RollingSite()
+    for name, capacity in {"a": 8, "b": 8, "c": 4, "d": 2}.items():
+        site.add_host(name, capacity=capacity)
+    for name, host, size in (("big", "a", 5), ("mid", "b", 4), ("low", "d", 1)):
+        site.add_vm(name, host, size=size)
+    assert site.plan(Kind.LIVE_MIGRATION, "*")
+    site.cordon("b")
+    with pytest.raises(errors.ConflictError) as refused:
+        site.plan(Kind.LIVE_MIGRATION, "*")
+    assert refused.value.message == (
+        "no other host has the capacity for big (size 5) of host a: raise one, or add or uncordon a host"
+    )
+    site.cordon("b", False)
+    site.add_vm("more", "a", size=3)
+    site.add_vm("most", "c", size=4)
+    site.add_vm("else", "b", size=3.5)
+    with pytest.raises(errors.ConflictError) as refused:
+        site.plan(Kind.LIVE_MIGRATION, "a")
+    assert refused.value.message == (
+        "the VMs of host a take 8, and the other hosts have capacity left for 1.5: make room, raise a capacity, or add "
+        "or uncordon a host"
+    )
+    site.add_host("e")
+    assert site.plan(Kind.LIVE_MIGRATION, "*")
+    site.cordon("e")
+    site.set_capacity("d", 0)
+    with pytest.raises(errors.ConflictError, match=r"capacity left for 0\.5"):
+        site.plan(Kind.LIVE_MIGRATION, "a")
+
+
+def test_too_many_hosts() -> None:
+    hosts = {name: Host(name=name) for name in map(str, range(rollouts.MOST_HOSTS + 1))}
+    with pytest.raises(errors.RefusedError, match="100001 hosts are too many for one rollout: at most 100000"):
+        rollouts.chosen_hosts(Request(kind=Kind.HOST_UPDATE, hosts="*"), hosts)
+
+
+def test_a_budget_that_can_never_be_met_is_refused_with_the_group_that_is_in_the_way() -> None:
+    site = rolling_row()
+    site.add_group("pool", max_unavailable="34%")
+    for number in range(2):
+        site.add_vm(f"pool-{number}", "d", group="pool")
+    site.add_vm("pool-2", "a", group="pool")
+    with pytest.raises(errors.ConflictError) as refused:
+        site.plan(Kind.HOST_UPDATE)
+    assert refused.value.message == (
+        "the budget of group pool can never be met: 2 of its 3 VMs are on host d and go together, "
+        "but max_unavailable 34% allows 1 out at once: change it, or spread the group"
+    )
+    assert refused.value.facts == {"group": "pool", "host": "d", "vms": 2, "members": 3, "allowed": 1}
+    assert site.plan(hosts="!d").stops
+
+
+def test_windows_that_are_never_open_together_are_refused() -> None:
+    site = rolling_row()
+    site.set_policy("group:web", windows=parse_all(["daily 14:00-15:00 UTC"]))
+    with pytest.raises(errors.ConflictError) as refused:
+        site.plan(options=Options(windows=parse_all(["daily 15:00-16:00 UTC"])))
+    assert refused.value.message == (
+        "the windows of web and the rollout are never open together: give them hours in common"
+    )

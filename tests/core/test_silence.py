@@ -124,16 +124,6 @@ def test_a_policy_that_lets_a_scope_listen_takes_silence_back_too() -> None:
     assert not site.event(operation).approved
 
 
-def test_the_incarnation_does_not_fall_after_a_day_of_silence() -> None:
-    site = row(listening=Listening.AUTO)
-    site.cancel(site.schedule(Kind.HOST_UPDATE, "a").id)
-    before = site.scope("group:web").incarnation
-    assert before == 3
-    site.wait(2 * DAY)
-    site.hear("group:web")
-    assert site.scope("group:web").incarnation == before
-
-
 def test_silence_does_not_bring_degraded_hardware_forward() -> None:
     site = row(listening=Listening.AUTO)
     operation = site.schedule(Kind.DEGRADED_HARDWARE, "a")
@@ -181,39 +171,3 @@ def test_silence_counts_on_degraded_hardware_once_every_listening_scope_has_appr
     site.approve("vm:cache", event_of(site, operation, "cache").id)
     site.tick()
     assert site.operation(operation).status is Status.STARTED
-
-
-def test_a_first_poll_beside_an_approval_takes_silence_back_from_degraded_hardware() -> None:
-    site = beside_silent_neighbours("db")
-    operation = site.schedule(Kind.DEGRADED_HARDWARE, "a")
-    site.approve("vm:db", event_of(site, operation, "db").id)
-    assert site.operation(operation).due_at == site.now
-    site.hear("vm:mute-0")
-    assert site.operation(operation).due_at == operation.not_before
-    site.tick()
-    assert site.operation(operation).status is Status.SCHEDULED
-    site.approve("vm:mute-0", event_of(site, operation, "mute-0").id)
-    site.tick()
-    assert site.operation(operation).status is Status.STARTED
-
-
-def test_an_operators_approval_speaks_for_a_silent_scope_on_degraded_hardware() -> None:
-    site = beside_silent_neighbours()
-    operation = site.schedule(Kind.DEGRADED_HARDWARE, "a")
-    site.tick()
-    assert site.operation(operation).status is Status.SCHEDULED
-    site.approve_as_operator(event_of(site, operation, "mute-0").id, by="ann")
-    site.tick()
-    assert site.operation(operation).status is Status.STARTED
-
-
-def test_when_the_only_scope_that_approved_has_left_degraded_hardware_keeps_its_notice() -> None:
-    site = beside_silent_neighbours("cache", "db")
-    operation = site.schedule(Kind.DEGRADED_HARDWARE, "a")
-    site.approve("vm:db", event_of(site, operation, "db").id)
-    for name in ("db", "cache"):
-        site.schedule(Kind.DELETION, name)
-        site.run(5 * SECOND)
-    assert [event.implied for event in site.events(operation) if event.status.live] == [True, True]
-    assert site.operation(operation).status is Status.SCHEDULED
-    assert site.operation(operation).due_at == operation.not_before

@@ -1,10 +1,11 @@
 """Durations under speed, whole seconds, and aware times only."""
 
 from datetime import UTC, datetime, timedelta, timezone
+from itertools import islice
 
 import pytest
 
-from forenotice.core import timing
+from forenotice.core import backoff, timing
 from forenotice.core.timing import Timing
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -34,3 +35,15 @@ def test_times_are_aware_and_in_utc() -> None:
     assert timing.require_aware(there).tzinfo is UTC
     with pytest.raises(ValueError, match="naive"):
         timing.require_aware(datetime(2026, 3, 1, 12, 0))  # noqa: DTZ001
+
+
+@pytest.mark.parametrize(
+    ("failures", "seconds"), [(0, 1), (1, 1), (2, 2), (3, 4), (4, 8), (5, 10), (6, 10), (100_000, 10)]
+)
+def test_a_pause_doubles_up_to_the_longest(failures: int, seconds: int) -> None:
+    assert backoff.pause(failures, 1.0, 10.0) == seconds
+    assert backoff.pause(failures, timedelta(seconds=1), timedelta(seconds=10)) == timedelta(seconds=seconds)
+
+
+def test_pauses_one_after_the_other() -> None:
+    assert list(islice(backoff.pauses(0.25, 1.0), 5)) == [0.25, 0.5, 1, 1, 1]

@@ -1,9 +1,11 @@
 """The emulator as a whole: guests ask over real sockets while somebody moves its time."""
 
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from time import monotonic
 
 import pytest
 import requests
@@ -299,3 +301,14 @@ def test_a_clock_that_is_behind_is_set_right_when_all_begins_anew() -> None:
             assert emulator.clock.ahead < timedelta(0)
             begin()
             assert emulator.clock.ahead == timedelta(0)
+
+
+def test_half_a_request_does_not_hold_up_the_end() -> None:
+    emulator = Emulator(as_vm="web-0")
+    at = emulator.start()
+    with socket.create_connection((at.host, at.port), timeout=60) as guest:
+        guest.sendall(b"GET /metadata/versions HTTP/1.1\r\nHost: localhost\r\nMetadata: true\r\n\r\nGET /metadata/ver")
+        assert guest.recv(12) == b"HTTP/1.1 200"
+        began = monotonic()
+        emulator.stop()
+        assert monotonic() - began < 1.5

@@ -131,7 +131,7 @@ def test_a_handler_that_does_not_poll_is_waited_for(
 ) -> None:
     playback = scheduled_events.play("reboot")
     where = scheduled_events.endpoint.removeprefix("http://")
-    silent = f"^nobody has polled within 0.1 s: start the handler before `run`, and let it ask at {where}$"
+    silent = f"^nobody has polled within 0.1 s: start the handler before `run`, and let it poll {where}$"
     with handler(), pytest.raises(AssertionError, match=silent):
         playback.run(timeout=0.1)
     get(scheduled_events.url)

@@ -122,3 +122,20 @@ def test_not_everybody_is_followed_at_a_time(shared: Controlled) -> None:
     finally:
         for each in opened:
             each.__exit__(None, None, None)
+
+
+def test_a_form_is_carried_out_once_until_it_is_forgotten() -> None:
+    done: list[str] = []
+
+    def do() -> str:
+        done.append("it")
+        return f"done {len(done)}"
+
+    async def press() -> None:
+        found = app.FormResults()
+        assert await asyncio.gather(*(found.once("a", do) for _ in range(3))) == ["done 1"] * 3
+        for number in range(app.MOST_FORMS):
+            await found.once(str(number), do)
+        assert await found.once("a", do) == f"done {app.MOST_FORMS + 2}"
+
+    asyncio.run(press())

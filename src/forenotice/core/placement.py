@@ -80,8 +80,9 @@ def without_target(vms: Mapping[str, float | None]) -> str:
 def choose(draft: "Draft", operation: Operation, vms: Iterable[str]) -> Mapping[str, str]:
     """A target for each VM that has one: the emptiest host that has room for it and keeps the domains apart.
 
-    One that is being emptied, has maintenance planned or waits in a rollout comes last: who goes there is
-    disturbed twice. What has started and finds none takes one whose own maintenance is only announced: see `make_way`.
+    One that is being emptied, has maintenance planned or waits in a rollout comes last: a VM that
+    goes there is disturbed twice. An operation that has started and finds none takes a host whose own maintenance is
+    only announced, which is cancelled then (`driver_calls`).
     """
     # The largest first: what is small finds room in many places.
     wanted = sorted(map(draft.vm, vms), key=lambda vm: -vm.takes)

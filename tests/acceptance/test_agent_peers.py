@@ -86,7 +86,7 @@ def one_dead_before_it_was_ready(home: Path, fleet: Fleet) -> None:
             until(lambda guest=guest: missing.fullmatch(guest.why))  # type: ignore[misc]
         tried = guests[0].cli("check", "--peers", "--json")
         told = {peer["name"]: peer["said"] for peer in json.loads(tried.stdout)["peers"]}
-        assert told[vms[1].name].startswith(f"hears {vms[0].name}, ")
+        assert told[vms[1].name].startswith(f"received from {vms[0].name} ")
         assert (tried.returncode, told[vms[2].name]) == (1, "unreachable: Connection refused")
         for guest in guests[:2]:
             guest.until_done(*WHOLE)

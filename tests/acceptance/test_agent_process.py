@@ -39,7 +39,7 @@ def a_broken_configuration(home: Path, fleet: Fleet) -> None:
     with agent(home, vm.endpoint, diary()) as guest:
         guest.until_logged("agent.named")
         guest.reload("[[handler]]\nname = 'drain'\ntype = 'comand'\n")
-        assert "'comand' is not a type of handler" in guest.until_logged("agent.reload_failed")["reason"]
+        assert "'comand': give one of command, " in guest.until_logged("agent.reload_failed")["reason"]
         vm.restart()
         guest.until_done(*WHOLE)
         guest.config.unlink()

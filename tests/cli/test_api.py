@@ -74,7 +74,7 @@ def test_the_demo_has_a_socket_of_its_own(run: Run, tmp_path: Path) -> None:
 def test_a_service_that_was_killed_is_not_reached(run: Run, tmp_path: Path) -> None:
     (tmp_path / "admin.token").write_text("fn_secret\n")
     ran = run("vm", "list", "--data", str(tmp_path))
-    assert (ran.code, f"no `forenotice serve` uses the data directory {tmp_path} just now" in ran.err) == (1, True)
+    assert (ran.code, f"no `forenotice serve` uses the data directory {tmp_path};" in ran.err) == (1, True)
     controlsocket.listen(tmp_path).close()
     ran = run("vm", "list", "--data", str(tmp_path))
     assert ran.err == (

@@ -187,7 +187,7 @@ def test_budgets_and_windows(fresh: Run, tmp_path: Path) -> None:
 
 BAD = [
     (("vm", "set", "db", "--address", "nowhere"), "'nowhere' is not an IP address"),
-    (("vm", "add", "a b", "--host", "x"), "must be a name"),
+    (("vm", "add", "a b", "--host", "x"), "1 to 64 letters, digits"),
     (("vm", "show", "../hosts"), "'../hosts' is not a name"),
     (("vm", "show", ""), "'' is not a name"),
     (("vm", "show", "none"), "there is no VM 'none'"),

@@ -74,6 +74,14 @@ def live(rig: Rig, machine: Machine, **duration: float) -> None:
         left -= step
 
 
+def starts_within(rig: Rig, machine: Machine, event: dict[str, Any], seconds: float, after: timedelta) -> bool:
+    """Whether it is still Scheduled so long after, and Started a few seconds later."""
+    live(rig, machine, seconds=after.total_seconds())
+    before = status(rig, event)
+    live(rig, machine, seconds=seconds)
+    return (before, status(rig, event)) == ("Scheduled", "Started")
+
+
 def test_a_jump_ahead_is_no_notice(rig: Rig, machine: Machine) -> None:
     telemetry = rig.service.telemetry = Jumps()
     event = restart(rig)
@@ -84,10 +92,7 @@ def test_a_jump_ahead_is_no_notice(rig: Rig, machine: Machine) -> None:
     said = queries.explain_event(rig.service, event["id"])
     assert "The clock jumped ahead since it was announced" in said["sentence"]
     assert said["until"] == "2026-01-05T13:16:01Z"
-    live(rig, machine, minutes=13, seconds=50)
-    assert status(rig, event) == "Scheduled"
-    live(rig, machine, seconds=15)
-    assert status(rig, event) == "Started"
+    assert starts_within(rig, machine, event, 15, after=timedelta(minutes=13, seconds=50))
     [entry] = history.page(rig.service, action="clock.jumped")["items"]
     assert entry["data"] == {"seconds": 3600}
     assert telemetry.counted == 1
@@ -96,10 +101,7 @@ def test_a_jump_ahead_is_no_notice(rig: Rig, machine: Machine) -> None:
 def test_what_is_announced_after_a_jump_has_its_own_notice(rig: Rig, machine: Machine) -> None:
     machine.set(hours=1)
     event = restart(rig)
-    live(rig, machine, minutes=14, seconds=50)
-    assert status(rig, event) == "Scheduled"
-    live(rig, machine, seconds=15)
-    assert status(rig, event) == "Started"
+    assert starts_within(rig, machine, event, 15, after=timedelta(minutes=14, seconds=50))
 
 
 def test_what_was_over_before_a_jump_waits_for_guests_to_look(rig: Rig, machine: Machine) -> None:
@@ -109,10 +111,7 @@ def test_what_was_over_before_a_jump_waits_for_guests_to_look(rig: Rig, machine:
         upkeep.keep_up(rig.service)
     machine.set(hours=1)
     assert status(rig, event) == "Scheduled"
-    live(rig, machine, seconds=29)
-    assert status(rig, event) == "Scheduled"
-    live(rig, machine, seconds=2)
-    assert status(rig, event) == "Started"
+    assert starts_within(rig, machine, event, 2, after=timedelta(seconds=29))
 
 
 def test_a_refused_command_does_not_swallow_a_jump(rig: Rig, machine: Machine) -> None:
@@ -206,10 +205,7 @@ def test_a_clock_that_was_wrong_for_long_is_accepted_too(sqlite_store: Store, ri
     assert _moment(accepted["journal"]) - _moment(accepted["now"]) == timedelta(minutes=10)
     again = started(sqlite_store, machine)
     assert again.clock.now() == machine.wall
-    live(again, machine, minutes=1, seconds=55)
-    assert status(again, event) == "Scheduled"
-    live(again, machine, seconds=10)
-    assert status(again, event) == "Started"
+    assert starts_within(again, machine, event, 10, after=timedelta(minutes=1, seconds=55))
 
 
 def test_a_clock_that_is_behind_keeps_the_grace(sqlite_store: Store, rig: Rig, machine: Machine) -> None:
@@ -279,10 +275,7 @@ def test_a_jump_while_nobody_serves_is_no_notice_either(sqlite_store: Store, rig
     machine.set(hours=1)
     again = started(sqlite_store, machine)
     assert status(again, event) == "Scheduled"
-    live(again, machine, minutes=13, seconds=30)
-    assert status(again, event) == "Scheduled"
-    live(again, machine, seconds=30)
-    assert status(again, event) == "Started"
+    assert starts_within(again, machine, event, 30, after=timedelta(minutes=13, seconds=30))
 
 
 def test_a_stop_is_no_jump(sqlite_store: Store, rig: Rig, machine: Machine) -> None:

@@ -1,4 +1,4 @@
-"""The emulator as a whole: guests ask over real sockets while somebody moves its time."""
+"""The emulator as a whole: guests send requests over real sockets while a test moves its clock."""
 
 import socket
 import threading

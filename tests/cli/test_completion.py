@@ -59,7 +59,8 @@ def test_no_server_no_names_and_no_noise(alone: None) -> None:
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_what_a_shell_loads(alone: None, shell: str) -> None:
+def test_what_a_shell_loads(run: Run, shell: str) -> None:
+    assert f"_FORENOTICE_COMPLETE={shell}_complete" in run("--show-completion", shell).out
     said = " ".join(completed(shell, _FORENOTICE_COMPLETE=f"{shell}_source"))
     assert f"_FORENOTICE_COMPLETE={shell}_complete" in said
 

@@ -73,11 +73,20 @@ def test_only_the_command_that_is_run_is_loaded() -> None:
 import sys
 from forenotice.cli.main import main
 assert main(["vm", "-h"]) == 0
-others = ("forenotice.agent", "forenotice.client", "forenotice.emulator")
+others = ("forenotice.agent", "forenotice.client", "forenotice.emulator", "forenotice.views.")
+others += ("http.client", "rich", "ssl")
 print([name for name in sys.modules if name.startswith(others)])
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert ran.stdout.splitlines()[-1:] == ["[]"], ran.stderr
+
+
+@pytest.mark.parametrize("noun", [(), *sorted({path[:1] for path in wanted() if len(path) > 1})], ids=" ".join)
+def test_no_summary_is_cut(run: Run, noun: tuple[str, ...]) -> None:
+    summaries = run(*noun, "-h").out.partition("Commands:")[2]
+    assert summaries
+    assert "..." not in summaries
+    assert "…" not in summaries
 
 
 @pytest.mark.parametrize("path", sorted(wanted()), ids=" ".join)

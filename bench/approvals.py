@@ -50,8 +50,8 @@ def _schedule(data: Path, hosts: int) -> dict[int, str]:
     with fleets.service(data) as service:
         names = [f"host-{number}" for number in range(hosts)]
         made = maintenance.schedule(service, SYSTEM, kind=Kind.HOST_UPDATE, names=names)
-    events = (event for operation in made["operations"] for event in operation["events"])
-    return {int(event["resources"][0].removeprefix("vm-")): event["id"] for event in events}
+    events = (event for operation in made.operations for event in operation.events)
+    return {int(event.resources[0].removeprefix("vm-")): event.id for event in events}
 
 
 def _plain_commits(database: Path, count: int) -> float:

@@ -52,8 +52,8 @@ def measure(effort: Effort) -> list[report.Row]:
         with fleets.service(data) as service:
             taken = _announce(service, effort.rollout_hosts, vms, effort.live_events)
             _remember(service, effort.ended_events)
-            admin = tokens.create(service, SYSTEM, name="admin")["token"]
-            tenant = tokens.create(service, SYSTEM, name="tenant", role="tenant", scopes=TENANT)["token"]
+            admin = str(tokens.create(service, SYSTEM, name="admin").token)
+            tenant = str(tokens.create(service, SYSTEM, name="tenant", role="tenant", scopes=TENANT).token)
         with servers.forenotice(data, address=fleets.address(0)) as server:
             servers.await_control(server)
             rows = _answering(server, what, admin, tenant)
@@ -108,10 +108,10 @@ def _announce(service: Service, hosts: int, vms: list[str], events: int) -> set[
     step = hosts // (updates + migrations)
     busy = [f"host-{place * step:05}" for place in range(updates + migrations)]
     for kind, names in ((Kind.HOST_UPDATE, busy[:updates]), (Kind.LIVE_MIGRATION, busy[updates:])):
-        made = maintenance.schedule(service, SYSTEM, kind=kind, names=names)["operations"]
-        for event in [event for operation in made for event in operation["events"]][::APPROVED]:
-            maintenance.approve(service, SYSTEM, event["id"])
-    left = events - len(queries.events(service, live=True, limit=10 * events)["items"])
+        made = maintenance.schedule(service, SYSTEM, kind=kind, names=names).operations
+        for event in [event for operation in made for event in operation.events][::APPROVED]:
+            maintenance.approve(service, SYSTEM, event.id)
+    left = events - len(queries.events(service, live=True, limit=10 * events).items)
     for place, (kind, count) in enumerate(((Kind.RESTART, left * 2 // 3), (Kind.REDEPLOY, left - left * 2 // 3))):
         names = [vms[5 + place + number * (len(vms) // left)] for number in range(count)]
         maintenance.schedule(service, SYSTEM, kind=kind, names=names)

@@ -109,14 +109,14 @@ def _planning(data: Path, kind: str, what: str) -> list[report.Row]:
 def _explaining(data: Path, kind: str, what: str) -> list[report.Row]:
     with fleets.service(data) as service:
         begin = time.perf_counter()
-        rollout = rollouts.start(service, SYSTEM, _request(kind))["id"]
+        rollout = rollouts.start(service, SYSTEM, _request(kind)).id
         started = time.perf_counter() - begin
         rolled = _roll(service)
-        live = queries.operations(service, live=True, limit=EXPLAINED)["items"]
-        hosts = rollouts.show(service, rollout, EVERYTHING)["progress"]["under_way"]
+        live = queries.operations(service, live=True, limit=EXPLAINED).items
+        hosts = rollouts.show(service, rollout, EVERYTHING).progress.under_way
         asks: dict[str, list[Callable[[], object]]] = {
-            "a live event": [partial(queries.explain_event, service, each["events"][-1]["id"]) for each in live],
-            "a live operation": [partial(queries.explain_operation, service, each["id"]) for each in live],
+            "a live event": [partial(queries.explain_event, service, each.events[-1].id) for each in live],
+            "a live operation": [partial(queries.explain_operation, service, each.id) for each in live],
             "the rollout": [partial(rollouts.explain, service, rollout)] * EXPLAINED,
         }
         rows = [
@@ -156,7 +156,7 @@ def _plan(service: Service, kind: str) -> dict[str, object]:
     plan = rollouts.plan(service, _request(kind))
     seconds = time.perf_counter() - begin
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"seconds": seconds, "mib": peak, "waves": len(plan["waves"]), "stops": len(plan["stops"])}
+    return {"seconds": seconds, "mib": peak, "waves": len(plan.waves), "stops": len(plan.stops)}
 
 
 if __name__ == "__main__":

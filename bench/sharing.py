@@ -26,9 +26,9 @@ def measure(effort: Effort) -> list[report.Row]:
         data = Path(directory)
         fleets.make(data, fleets.standalone(VMS, PER_HOST))
         with fleets.service(data) as service:
-            admin = tokens.create(service, SYSTEM, name="admin")["token"]
+            admin = str(tokens.create(service, SYSTEM, name="admin").token)
             scopes = ",".join(f"vm:z*q{number}*r*s" for number in range(PATTERNS))
-            viewer = tokens.create(service, SYSTEM, name="viewer", role="viewer", scopes=scopes)["token"]
+            viewer = str(tokens.create(service, SYSTEM, name="viewer", role="viewer", scopes=scopes).token)
         with servers.forenotice(data, address=fleets.address(0)) as server:
             servers.await_control(server)
             alone = asked(server.control, "/v1/vms", viewer)

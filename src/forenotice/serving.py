@@ -259,7 +259,7 @@ def _look_at_tokens(settings: Settings, service: Service) -> None:
             action="token.first",
             file=str(settings.token_file),
         )
-    elif not tokens.list_all(service)["items"]:
+    elif not tokens.list_all(service).items:
         log.warning("There is no token yet: make one with `forenotice token create --offline`", action="token.none")
     elif unending := tokens.never_expiring(service):
         log.info("Some tokens never expire", action="token.unending", count=len(unending), such_as=unending[:5])

@@ -116,7 +116,7 @@ def running(
         telemetry=metrics,
         allows_loopback=True,
     )
-    token = tokens.create(service, calls.SYSTEM, name="admin")["token"]
+    token = str(tokens.create(service, calls.SYSTEM, name="admin").token)
     tail = Tail(service, heartbeat=heartbeat)
     made = app.Api(service, metrics, tail, token_rate=token_rate)
     server = ControlServer(made, "127.0.0.1", 0, on_stop=tail.close)

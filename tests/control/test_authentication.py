@@ -121,7 +121,7 @@ def test_a_command_takes_effect_once_under_a_key(control: Control) -> None:
     assert (other.status, other.json["error"]["code"]) == (409, "conflict")
     elsewhere = control.ask("PATCH", "/v1/hosts/host-a", {"cordoned": True}, headers=key)
     assert elsewhere.status == 409
-    second = tokens.create(control.service, calls.SYSTEM, name="other")["token"]
+    second = tokens.create(control.service, calls.SYSTEM, name="other").token
     theirs = control.ask("POST", "/v1/hosts", {"name": "host-b"}, headers=key, token=second)
     assert theirs.status == 201
 

@@ -99,10 +99,10 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Known]:
     path = tmp_path_factory.mktemp("openapi") / "forenotice.db"
     service = _service(path)
     token = tokens.create(service, calls.SYSTEM, name="admin")
-    call = calls.Call(actor="operator:admin", token_id=token["id"])
+    call = calls.Call(actor="operator:admin", token_id=token.id)
     fleet.apply(service, call, fleetfile.parse(FLEET, "toml"), prune=False, dry_run=False)
     made = maintenance.schedule(service, call, kind=Kind.RESTART, names=["web-0"], notice=None, reason="")
-    [operation] = made["operations"]
+    [operation] = made.operations
     asked = Request(kind=Kind.HOST_UPDATE, hosts="*", options=Options(notice=timedelta(hours=1)))
     rollout = rollouts.start(service, call, asked)
     subscriptions.create(service, call, name="pager", url="https://hooks.example.com/forenotice")
@@ -110,14 +110,14 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Known]:
     return (
         path,
         Known(
-            token["token"],
+            str(token.token),
             {
                 "hosts": {"name": "rack1-01"},
                 "vms": {"name": "web-0"},
                 "groups": {"name": "web"},
-                "operations": {"operation_id": operation["id"]},
-                "events": {"event_id": operation["events"][0]["id"]},
-                "rollouts": {"rollout_id": rollout["id"]},
+                "operations": {"operation_id": operation.id},
+                "events": {"event_id": operation.events[0].id},
+                "rollouts": {"rollout_id": rollout.id},
                 "subscriptions": {"name": "pager"},
             },
         ),

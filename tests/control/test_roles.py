@@ -95,9 +95,11 @@ def control(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Control]:
 @pytest.fixture(scope="module")
 def secrets(control: Control) -> dict[str, str]:
     return {
-        who: tokens.create(
-            control.service, calls.SYSTEM, name=f"a-{who.replace(' ', '-')}", role=who.split()[0], scopes=scopes
-        )["token"]
+        who: str(
+            tokens.create(
+                control.service, calls.SYSTEM, name=f"a-{who.replace(' ', '-')}", role=who.split()[0], scopes=scopes
+            ).token
+        )
         for who, scopes in ROLES.items()
     }
 

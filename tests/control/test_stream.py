@@ -134,7 +134,7 @@ def test_filters(fleet: Control) -> None:
 
 
 def test_a_token_of_some_scopes_is_told_of_those(fleet: Control) -> None:
-    token = tokens.create(fleet.service, SYSTEM, name="shop", role="tenant", scopes="web")["token"]
+    token = str(tokens.create(fleet.service, SYSTEM, name="shop", role="tenant", scopes="web").token)
     with streaming(fleet, "?after=0", token=token) as stream:
         told = stream.told(3)
         assert {each.data["scope"] for each in told} == {"group:web"}
@@ -146,7 +146,7 @@ def test_a_token_of_some_scopes_is_told_of_those(fleet: Control) -> None:
 
 def test_whoever_bears_a_name_next_is_told_nothing_of_before(fleet: Control) -> None:
     def token(name: str, scopes: str) -> str:
-        return str(tokens.create(fleet.service, SYSTEM, name=name, role="tenant", scopes=scopes)["token"])
+        return str(tokens.create(fleet.service, SYSTEM, name=name, role="tenant", scopes=scopes).token)
 
     named, fitting = token("named", "vm:db"), token("fitting", "vm:*")
     # The third follows all, so that what the others ask for is in memory.
@@ -208,7 +208,7 @@ def test_what_cannot_be_is_refused(
 
 def test_a_stream_ends_when_its_token_expires(control: Control) -> None:
     soon = timedelta(seconds=0.3)
-    token = tokens.create(control.service, SYSTEM, name="guest", expires_in=soon)["token"]
+    token = str(tokens.create(control.service, SYSTEM, name="guest", expires_in=soon).token)
     with streaming(control, token=token) as stream:
         begin = monotonic()
         assert all(block[0].startswith(":") for block in stream.blocks())
@@ -219,7 +219,7 @@ def test_there_is_an_end_to_how_many_follow_and_leaving_makes_room(
     control: Control, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams_module, "MOST_FOLLOWERS", 10)
-    other = tokens.create(control.service, SYSTEM, name="other")["token"]
+    other = str(tokens.create(control.service, SYSTEM, name="other").token)
     streams = [Stream(control) for _ in range(streams_module.MOST_OF_ONE)]
     refused = control.ask("GET", "/v1/stream")
     assert (refused.status, "8 streams of this token are open already" in refused.message) == (429, True)

@@ -47,21 +47,21 @@ class Teller:
 
     def subscribe(self, receiver: Receiver, name: str = "pager", **more: Any) -> Any:
         made = subscriptions.create(self.service, SYSTEM, name=name, url=receiver.url, **more)
-        receiver.secret = made["secret"]
+        receiver.secret = str(made.secret)
         return made
 
     def shown(self, name: str = "pager") -> Any:
         return subscriptions.show(self.service, name, EVERYTHING)
 
     def pending(self, name: str = "pager") -> list[Any]:
-        items: list[Any] = subscriptions.deliveries(self.service, name)["items"]
+        items: list[Any] = subscriptions.deliveries(self.service, name).items
         return items
 
     def until(self, **wanted: object) -> Any:
         """The subscription, once it is so."""
         follower = self.service.follow_growth()
         deadline = monotonic() + DEADLINE
-        while any((found := self.shown())[name] != value for name, value in wanted.items()):
+        while any(getattr((found := self.shown()), name) != value for name, value in wanted.items()):
             assert monotonic() < deadline, found
             follower.wait(0.005)
         return found

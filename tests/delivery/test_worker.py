@@ -75,7 +75,7 @@ def test_what_happens_is_told_within_a_second_as_a_signed_cloud_event(teller: Te
     assert event["data"]["entry"]["seq"] == position
     assert event["data"]["entry"]["data"] == {"note": "naïve"}
     assert receiver.headers[-1]["content-type"].startswith("application/cloudevents+json")
-    assert made["secret"] not in str(receiver.headers)
+    assert made.secret not in str(receiver.headers)
     message = HTTPMessage(headers=receiver.headers[-1], body=json.dumps(event).encode())
     assert from_structured(message, JSONFormat()).get_type() == event["type"]
 
@@ -133,8 +133,8 @@ def test_one_event_that_is_refused_holds_back_itself_alone(teller: Teller) -> No
         assert list(receiver.lanes()) == ["B"]
         first, *rest = teller.positions(event="A")
         teller.until(pending=3)
-        assert [each["position"] for each in teller.pending()] == [first, *rest]
-        assert [each["error"] for each in teller.pending()] == ["it answered 500", "", ""]
+        assert [each.position for each in teller.pending()] == [first, *rest]
+        assert [each.error for each in teller.pending()] == ["it answered 500", "", ""]
         refused.set()
         receiver.until(lambda receiver: len(receiver.taken) == 6)
     assert receiver.lanes()["A"] == [first, *rest]
@@ -149,16 +149,16 @@ def test_a_receiver_that_stays_dead_is_parked_with_a_reason_and_goes_on_when_res
         teller.approve("A", "A")
         parked = teller.until(status="parked")
         position = teller.positions(event="A")[0]
-        assert parked["why"].startswith(f"entry {position} was tried ")
-        assert parked["why"].endswith("in the end: it answered 500")
+        assert parked.why.startswith(f"entry {position} was tried ")
+        assert parked.why.endswith("in the end: it answered 500")
         tried = len(receiver.asked)
         teller.approve("A", "B")
         assert len(teller.positions(action="subscription.parked")) == 1
-        assert [each["position"] for each in teller.pending()] == teller.positions(event="A")[:2]
+        assert [each.position for each in teller.pending()] == teller.positions(event="A")[:2]
         dead.clear()
         assert len(receiver.asked) == tried
         resumed = subscriptions.resume(teller.service, SYSTEM, "pager")
-        assert (resumed["status"], resumed["why"]) == ("active", "")
+        assert (resumed.status, resumed.why) == ("active", "")
         receiver.until(lambda receiver: len(receiver.taken) == 4)
     assert receiver.lanes() == {"A": teller.positions(event="A"), "B": teller.positions(event="B")}
 
@@ -168,7 +168,7 @@ def test_gone_is_believed_at_once(teller: Teller) -> None:
         teller.subscribe(receiver, types=["event.*"])
         teller.approve("A")
         parked = teller.until(status="parked")
-    assert parked["why"] == "the receiver does not want any more: it answered 410"
+    assert parked.why == "the receiver does not want any more: it answered 410"
     assert len(receiver.asked) == 1
 
 
@@ -178,7 +178,7 @@ def test_the_status_alone_says_that_it_was_taken(teller: Teller) -> None:
         teller.approve("A")
         receiver.until(lambda receiver: receiver.taken)
         teller.until(pending=0)
-        assert subscriptions.test(teller.service, SYSTEM, "pager")["taken"]
+        assert subscriptions.test(teller.service, SYSTEM, "pager").taken
     assert len(receiver.asked) == 2
 
 
@@ -189,11 +189,11 @@ def test_a_receiver_that_asks_for_a_pause_gets_it(teller: Teller) -> None:
         teller.approve("A")
         with teller.delivering(slow):
             receiver.until(lambda receiver: receiver.asked)
-            while not teller.pending() or not teller.pending()[0]["error"]:
+            while not teller.pending() or not teller.pending()[0].error:
                 receiver.until(lambda receiver: receiver.at_once == 0)
         (waiting,) = teller.pending()
-    assert (waiting["attempts"], waiting["error"]) == (1, "it answered 429")
-    assert waiting["due_at"] > teller.service.clock.now().isoformat()
+    assert (waiting.attempts, waiting.error) == (1, "it answered 429")
+    assert waiting.due_at > teller.service.clock.now()
 
 
 def test_healthy_receivers_do_not_wait_for_receivers_that_hang(teller: Teller) -> None:
@@ -264,7 +264,7 @@ def test_nothing_is_lost_when_it_is_stopped_in_the_middle(teller: Teller) -> Non
         with teller.delivering():
             teller.approve(*EVENTS, *EVENTS)
             receiver.until(lambda receiver: receiver.asked)
-        assert [each["attempts"] for each in teller.pending()] == [0] * 16
+        assert [each.attempts for each in teller.pending()] == [0] * 16
         hanging.set()
         with teller.delivering():
             receiver.until(lambda receiver: len({event["id"] for event in receiver.taken}) == 16)
@@ -308,7 +308,7 @@ def test_an_answer_from_before_a_replay_does_not_count_for_it(teller: Teller) ->
         return (200, {}) if not second or answering.wait(60) else (500, {})
 
     with receiving(hang) as receiver, teller.delivering():
-        position = teller.subscribe(receiver, types=["event.*"])["position"]
+        position = teller.subscribe(receiver, types=["event.*"]).position
         teller.approve("A", "A")
         first, second = teller.positions(event="A")
         receiver.until(lambda receiver: len(receiver.asked) == 2)
@@ -343,10 +343,10 @@ def test_a_defect_of_ours_is_a_failure_like_any_other(teller: Teller) -> None:
         worker = Worker(teller.service, Broken(private=EVERYWHERE), pauses=SHORT)
         worker.start()
         teller.approve("A")
-        while not teller.pending() or not teller.pending()[0]["error"]:
+        while not teller.pending() or not teller.pending()[0].error:
             teller.service.follow_growth().wait(0.005)
         worker.stop()
-    assert teller.pending()[0]["error"] == "this is a defect: ZeroDivisionError"
+    assert teller.pending()[0].error == "this is a defect: ZeroDivisionError"
 
 
 def test_what_is_no_longer_in_the_journal_holds_nothing_back(teller: Teller, tmp_path: Path) -> None:
@@ -372,9 +372,9 @@ def test_a_private_address_is_not_sent_to_once_that_is_no_longer_allowed(teller:
         teller.subscribe(receiver, types=["event.*"])
         teller.approve("A")
         with teller.delivering(private=()):
-            while not teller.pending() or not teller.pending()[0]["error"]:
+            while not teller.pending() or not teller.pending()[0].error:
                 teller.service.follow_growth().wait(0.005)
-    assert "allow_private_targets" in teller.pending()[0]["error"]
+    assert "allow_private_targets" in teller.pending()[0].error
     assert receiver.asked == []
 
 

@@ -37,6 +37,6 @@ def announce(service: Service, vms: list[str]) -> list[str]:
     made = []
     for place, kind in enumerate(KINDS):
         operations = maintenance.schedule(service, calls.SYSTEM, kind=kind, names=vms[place :: len(KINDS)])
-        made += [event["id"] for operation in operations["operations"] for event in operation["events"]]
+        made += [event.id for operation in operations.operations for event in operation.events]
     assert len(made) == len(vms)
     return made

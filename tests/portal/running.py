@@ -132,7 +132,7 @@ class Portal:
 
     def token_of(self, role: str, scopes: str | None = None, name: str = "") -> str:
         made = tokens.create(self.service, calls.SYSTEM, name=name or role, role=role, scopes=scopes)
-        return str(made["token"])
+        return str(made.token)
 
     def visitor_as(self, role: str, scopes: str | None = None) -> Visitor:
         return self.visitor(self.token_of(role, scopes))
@@ -162,7 +162,7 @@ def running(
         allows_loopback=True,
     )
     metrics = Metrics(events=dict, guests=dict)
-    token = tokens.create(service, calls.SYSTEM, name="admin")["token"]
+    token = str(tokens.create(service, calls.SYSTEM, name="admin").token)
     if fleet:
         demo.make_fleet(service)
     tail, once = Tail(service, heartbeat=heartbeat), SignInLink(token)

@@ -48,7 +48,7 @@ def exactly(page: Answer) -> list[Any]:
 
 
 def live(portal: Portal) -> list[Any]:
-    found: list[Any] = queries.operations(portal.service, live=True)["items"]
+    found: list[Any] = queries.operations(portal.service, live=True).items
     return found
 
 
@@ -103,11 +103,11 @@ def test_each_kind_says_what_comes_of_it_and_can_be_confirmed(portal: Portal, ki
 
     answer = confirm(visitor, kind=kind, name=name, reason="to see it")
     (made,) = live(portal)
-    assert (made["kind"], made["reason"], made["by"]) == (kind, "to see it", "operator:admin")
-    assert [event["type"] for event in made["events"]] == [told["EventType"] for told in exactly(page)]
-    assert [event["resources"] for event in made["events"]] == [told["Resources"] for told in exactly(page)]
-    events = [event["id"] for event in made["events"]]
-    assert answer.location == (f"/events/{events[0]}" if len(events) == 1 else f"/operations/{made['id']}")
+    assert (made.kind, made.reason, made.by) == (kind, "to see it", "operator:admin")
+    assert [event.type for event in made.events] == [told["EventType"] for told in exactly(page)]
+    assert [event.resources for event in made.events] == [told["Resources"] for told in exactly(page)]
+    events = [event.id for event in made.events]
+    assert answer.location == (f"/events/{events[0]}" if len(events) == 1 else f"/operations/{made.id}")
     then = visitor.get(answer.location).text
     verb = actions.ACTIONS[kind].verb
     if started:
@@ -118,8 +118,8 @@ def test_each_kind_says_what_comes_of_it_and_can_be_confirmed(portal: Portal, ki
 
 
 def test_nothing_is_promised_of_what_ends_at_no_known_time(portal: Portal) -> None:
-    for host in queries.hosts(portal.service)["items"]:
-        fleet.set_host(portal.service, SYSTEM, host["name"], HostChange(cordoned=True))
+    for host in queries.hosts(portal.service).items:
+        fleet.set_host(portal.service, SYSTEM, host.name, HostChange(cordoned=True))
     said = outcome(portal.visitor().get(asking(kind="degraded-hardware", name="host-b")))
     assert "No host can take db, pool_2, pool_3 and web-1: add or uncordon one" in said
     assert "Nobody knows until when it must wait" in said
@@ -135,7 +135,7 @@ def test_a_deletion_that_nobody_is_told_of(portal: Portal) -> None:
     assert "Until it has started it can be cancelled" not in page.text
     then = confirm(visitor, kind="deletion", name="db").location
     (made,) = live(portal)
-    assert then == f"/operations/{made['id']}"
+    assert then == f"/operations/{made.id}"
     said = visitor.get(then).text
     assert "Delete db: it has started. Nobody is waited for." in said
     assert "Deletion of db" in said
@@ -168,7 +168,7 @@ def test_what_is_in_the_way(portal: Portal) -> None:
     page = visitor.get(asking(kind="host-update", name="host-a"))
     assert "Nobody knows until when it must wait: something is in the way that ends at no known time." in page.text
     (operation,) = live(portal)
-    assert f'href="/operations/{operation["id"]}"' in page.html
+    assert f'href="/operations/{operation.id}"' in page.html
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_several_at_once(portal: Portal) -> None:
     assert len(exactly(page)) == 2
     assert confirm(visitor, kind="restart", name="web-0, db", notice="20").location == "/"
     assert "Restart web-0 and db: 2 operations are made." in visitor.get("/").text
-    assert sorted(each["vms"] for each in live(portal)) == [["db"], ["web-0"]]
+    assert sorted(each.vms for each in live(portal)) == [["db"], ["web-0"]]
 
 
 def test_pressing_twice_does_it_once(portal: Portal) -> None:
@@ -268,7 +268,7 @@ def test_a_tenant_acts_on_its_own_vms_in_two_ways(portal: Portal) -> None:
     assert live(portal) == []
     confirm(visitor, kind="redeploy", name="web-1")
     (made,) = live(portal)
-    assert (made["kind"], made["vms"], made["by"]) == ("redeploy", ["web-1"], "tenant:tenant")
+    assert (made.kind, made.vms, made.by) == ("redeploy", ["web-1"], "tenant:tenant")
 
 
 def test_who_only_looks_does_not_act(portal: Portal) -> None:

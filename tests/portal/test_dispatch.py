@@ -192,7 +192,7 @@ def test_nothing_is_done_for_a_browser_that_has_gone_away(portal: Portal) -> Non
             connection.close()
         until(lambda: len(line._waiting) == 0)
     visitor.get("/")
-    assert queries.operations(portal.service)["items"] == []
+    assert queries.operations(portal.service).items == []
 
 
 def _fill(unit: UnitOfWork) -> None:

@@ -28,12 +28,12 @@ TENANT = Call(actor="tenant:shop", token_id="shop", access=access(Role.TENANT, "
 
 
 def scheduled(portal: Portal, kind: Kind = Kind.RESTART, name: str = "web-0", call: Call = calls.SYSTEM) -> Any:
-    [operation] = maintenance.schedule(portal.service, call, kind=kind, names=[name], reason="a test")["operations"]
-    return dict(operation)
+    [operation] = maintenance.schedule(portal.service, call, kind=kind, names=[name], reason="a test").operations
+    return operation
 
 
 def event_of(portal: Portal, kind: Kind = Kind.RESTART, name: str = "web-0", call: Call = calls.SYSTEM) -> str:
-    return str(scheduled(portal, kind, name, call)["events"][0]["id"])
+    return str(scheduled(portal, kind, name, call).events[0].id)
 
 
 def forms_on(page: str) -> set[str]:
@@ -42,12 +42,12 @@ def forms_on(page: str) -> set[str]:
 
 def test_it_says_why_it_waits_and_what_can_be_done(portal: Portal) -> None:
     operation = scheduled(portal)
-    event = operation["events"][0]["id"]
+    event = operation.events[0].id
     page = portal.visitor().get(f"/events/{event}")
     assert re.search(r"<h1>Reboot of web-0</h1>", page.html)
     state = re.sub(r"<[^>]*>", "", page.html.partition('id="state"')[2].partition("</section>")[0])
     assert state.count("It waits for approval by web (web-0), until") == state.count("for approval") == 1
-    assert f"/operations/{operation['id']}" not in page.html
+    assert f"/operations/{operation.id}" not in page.html
     assert forms_on(page.html) == {f"/events/{event}/approve"}
     assert f'href="/events/{event}/cancel"' in page.html
     assert f'-H Metadata:true -d \'{{"StartRequests":[{{"EventId":"{event}"}}]}}\'' in page.text
@@ -80,7 +80,7 @@ def test_it_is_approved_from_the_page(portal: Portal) -> None:
     visitor, event = portal.visitor(), event_of(portal)
     answer = visitor.post(f"/events/{event}/approve", {"from": ""}, on=f"/events/{event}")
     assert answer.location == f"/events/{event}"
-    assert queries.event(portal.service, event)["approved_by"] == "operator:admin"
+    assert queries.event(portal.service, event).approved_by == "operator:admin"
     page = visitor.get(answer.location)
     assert "Approved: Reboot of web-0." in page.text
     assert "It is approved, and waits" in page.text
@@ -120,15 +120,15 @@ def test_one_goes_back_to_a_page_of_ours_only(portal: Portal) -> None:
 def test_cancelling_asks_first(portal: Portal) -> None:
     visitor = portal.visitor()
     operation = scheduled(portal, Kind.HOST_UPDATE, "host-b")
-    assert len(operation["events"]) == 3
-    event = operation["events"][0]["id"]
+    assert len(operation.events) == 3
+    event = operation.events[0].id
     asked = visitor.get(f"/events/{event}/cancel?from=/")
     assert "The whole operation is cancelled: host update on host-b, with its 3 events." in asked.text
-    assert queries.operation(portal.service, operation["id"])["status"] == "Scheduled"
+    assert queries.operation(portal.service, operation.id).status == "Scheduled"
     sent = {"from": "/", "reason": "not today"}
     answer = visitor.post(f"/events/{event}/cancel", sent, on=f"/events/{event}/cancel?from=/")
     assert answer.location == "/"
-    assert queries.operation(portal.service, operation["id"])["status"] == "Canceled"
+    assert queries.operation(portal.service, operation.id).status == "Canceled"
     page = visitor.get(f"/events/{event}")
     assert "It is over: cancelled" in page.text
     assert "What next?" in page.text
@@ -141,7 +141,7 @@ def test_cancelling_asks_first(portal: Portal) -> None:
 
 def test_an_operation_over_several_scopes_shows_who_has_approved(portal: Portal) -> None:
     operation = scheduled(portal, Kind.HOST_UPDATE, "host-b")
-    by_scope = {each["scope"]: each["id"] for each in operation["events"]}
+    by_scope = {each.scope: each.id for each in operation.events}
     Guests(portal.service).approve([Approval(vm="db", scope="vm:db", event_ids=(by_scope["vm:db"],))])
     page = portal.visitor().get(f"/events/{by_scope['group:web']}")
     approvals = page.html.partition('id="approvals"')[2].partition("</section>")[0]
@@ -214,7 +214,7 @@ def test_those_who_only_look_have_no_buttons(portal: Portal) -> None:
     for path in (f"/events/{event}/approve", f"/events/{event}/cancel"):
         viewer.post(path, on=f"/events/{event}", status=403)
     viewer.get(f"/events/{event}/cancel", status=403)
-    assert queries.event(portal.service, event)["approved_by"] is None
+    assert queries.event(portal.service, event).approved_by is None
 
 
 class TestTenant:
@@ -224,17 +224,17 @@ class TestTenant:
 
     def test_anothers_event_is_not_there(self, portal: Portal, tenant: Visitor) -> None:
         operation = scheduled(portal, Kind.RESTART, "db")
-        event = operation["events"][0]["id"]
+        event = operation.events[0].id
         nothing = tenant.get("/events/0B4A7C10-0000-4000-8000-000000000000", status=404).text
         found = tenant.get(f"/events/{event}", status=404)
         assert found.text.replace(event, "") == nothing.replace("0B4A7C10-0000-4000-8000-000000000000", "")
         assert "db" not in found.text.replace(event, "")
         tenant.get(f"/events/{event}/cancel", status=404)
-        tenant.get(f"/operations/{operation['id']}", status=404)
+        tenant.get(f"/operations/{operation.id}", status=404)
         for verb in ("approve", "cancel"):
             tenant.post(f"/events/{event}/{verb}", status=404)
-        assert queries.event(portal.service, event)["status"] == "Scheduled"
-        assert queries.event(portal.service, event)["approved_by"] is None
+        assert queries.event(portal.service, event).status == "Scheduled"
+        assert queries.event(portal.service, event).approved_by is None
 
     def test_cancels_only_what_tenants_asked_for(self, portal: Portal, tenant: Visitor) -> None:
         platforms = event_of(portal, Kind.RESTART, "web-0")
@@ -245,12 +245,12 @@ class TestTenant:
         assert "You may not cancel this" in asked.text
         assert forms_on(asked.html) == set()
         tenant.post(f"/events/{platforms}/cancel", on=f"/events/{platforms}", status=403)
-        assert queries.event(portal.service, platforms)["status"] == "Scheduled"
+        assert queries.event(portal.service, platforms).status == "Scheduled"
 
         own = event_of(portal, Kind.RESTART, "web-1", TENANT)
         assert f"/events/{own}/cancel" in tenant.get(f"/events/{own}").html
         tenant.post(f"/events/{own}/cancel", on=f"/events/{own}/cancel")
-        assert queries.event(portal.service, own)["status"] == "Canceled"
+        assert queries.event(portal.service, own).status == "Canceled"
 
     def test_is_told_nothing_of_the_operator(self, portal: Portal, tenant: Visitor) -> None:
         maintenance.approve(portal.service, Call(actor="operator:carla", token_id="c"), event := event_of(portal))
@@ -271,28 +271,28 @@ def test_what_is_not_there_says_where_to_look(unchanged: Portal, noun: str, want
 
 def test_an_operation_with_one_event_is_that_event(portal: Portal) -> None:
     operation = scheduled(portal)
-    answer = portal.visitor().get(f"/operations/{operation['id']}", status=303)
-    assert answer.location == f"/events/{operation['events'][0]['id']}"
+    answer = portal.visitor().get(f"/operations/{operation.id}", status=303)
+    assert answer.location == f"/events/{operation.events[0].id}"
 
 
 def test_an_operation_with_several_lists_them(portal: Portal) -> None:
     operation = scheduled(portal, Kind.HOST_UPDATE, "host-b")
     visitor = portal.visitor()
-    page = visitor.get(f"/operations/{operation['id']}")
+    page = visitor.get(f"/operations/{operation.id}")
     assert re.search(r"<h1>Host update of [^<]*db[^<]*</h1>", page.html)
-    assert {each["id"] for each in operation["events"]} == set(re.findall(r'href="/events/([^"/]*)"', page.html))
-    for each in operation["events"]:
-        assert f'href="/operations/{operation["id"]}"' in visitor.get(f"/events/{each['id']}").html
+    assert {each.id for each in operation.events} == set(re.findall(r'href="/events/([^"/]*)"', page.html))
+    for each in operation.events:
+        assert f'href="/operations/{operation.id}"' in visitor.get(f"/events/{each.id}").html
     [cancel] = re.findall(r'href="(/events/[^"]*/cancel[^"]*)"', page.html)
-    assert f'name="from" value="/operations/{operation["id"]}"' in visitor.get(cancel).html
+    assert f'name="from" value="/operations/{operation.id}"' in visitor.get(cancel).html
     tenant = portal.visitor_as("tenant", "group:web")
-    [own] = [each["id"] for each in operation["events"] if each["scope"] == "group:web"]
-    assert tenant.get(f"/operations/{operation['id']}", status=303).location == f"/events/{own}"
+    [own] = [each.id for each in operation.events if each.scope == "group:web"]
+    assert tenant.get(f"/operations/{operation.id}", status=303).location == f"/events/{own}"
 
 
 def test_a_failure_needs_no_approval(portal: Portal) -> None:
     operation = scheduled(portal, Kind.HARDWARE_FAILURE, "host-c")
-    page = portal.visitor().get(f"/events/{operation['events'][0]['id']}").text
+    page = portal.visitor().get(f"/events/{operation.events[0].id}").text
     assert "needs no approval" in page
     assert "approved by nobody" not in page
 
@@ -300,22 +300,22 @@ def test_a_failure_needs_no_approval(portal: Portal) -> None:
 def test_a_form_of_somebody_else_is_refused(portal: Portal) -> None:
     visitor, event = portal.visitor(), event_of(portal)
     assert visitor.send(f"/events/{event}/approve", {"form_token": "wrong"}).status == 403
-    assert queries.event(portal.service, event)["approved_by"] is None
+    assert queries.event(portal.service, event).approved_by is None
 
 
 def test_a_long_life_has_its_beginning_and_its_end(portal: Portal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overview, "MOST_ENTRIES", 2)
     operation = scheduled(portal, Kind.HOST_UPDATE, "host-b")
-    event = operation["events"][1]["id"]
-    maintenance.cancel_operation(portal.service, calls.SYSTEM, operation["id"])
-    found = overview.of_event(portal.service, event, calls.SYSTEM.access)["entries"]
-    assert [entry["action"] for entry in found] == [
+    event = operation.events[1].id
+    maintenance.cancel_operation(portal.service, calls.SYSTEM, operation.id)
+    found = overview.of_event(portal.service, event, calls.SYSTEM.access).entries
+    assert [entry.action for entry in found] == [
         "operation.scheduled",
         "event.scheduled",
         "event.canceled",
         "operation.canceled",
     ]
-    assert [entry["seq"] for entry in found] == sorted(entry["seq"] for entry in found)
+    assert [entry.seq for entry in found] == sorted(entry.seq for entry in found)
 
 
 def test_how_long_it_takes_is_told_when_it_is_over(portal: Portal) -> None:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from html import unescape
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.portal.running import Portal, running
 from tests.service.rig import OPERATOR
@@ -29,7 +30,7 @@ POLICY = {
 
 
 def policy(portal: Portal, group: str) -> dict[str, object]:
-    return dict(queries.group(portal.service, group)["policy"])
+    return dict(msgspec.to_builtins(queries.group(portal.service, group).policy))
 
 
 def test_facts_and_vms(unchanged: Portal) -> None:

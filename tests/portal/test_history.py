@@ -86,7 +86,7 @@ def test_filters_go_together(told: Portal, visitor: Visitor) -> None:
     assert len(found(visitor, by="operator:carla", action="host.cordoned")) == 1
     [event] = re.findall(r'href="/events/([^"]*)"', visitor.get("/history?vm=db&action=event.scheduled").html)
     assert len(found(visitor, event=event.lower())) == 1
-    operation = maintenance.cancel_event(told.service, calls.SYSTEM, event)["id"]
+    operation = maintenance.cancel_event(told.service, calls.SYSTEM, event).id
     assert len(found(visitor, event=event)) == 2
     assert len(found(visitor, operation=operation.upper(), action="operation.canceled")) == 1
     assert found(visitor, rollout="none") == []
@@ -154,8 +154,8 @@ def test_pages_follow_one_another(told: Portal, visitor: Visitor, monkeypatch: p
         assert ("data-live" in answer.html.partition('id="entries"')[2].partition(">")[0]) == ("after" not in path)
         following = re.search(r'<a class="button" href="([^"]*)">Earlier</a>', answer.html)
         path = following[1].replace("&amp;", "&") if following else ""
-    listed = history.page(told.service, limit=1000, newest_first=True, scope="group:web")["items"]
-    assert seen == [entry["seq"] for entry in listed]
+    listed = history.page(told.service, limit=1000, newest_first=True, scope="group:web").items
+    assert seen == [entry.seq for entry in listed]
     assert len(seen) > 4
 
 
@@ -243,7 +243,7 @@ class TestTenant:
     def test_exports_its_own_alone(self, told: Portal, tenant: Visitor) -> None:
         got = tenant.get("/history/export?format=csv").body
         made = tokens.create(told.service, calls.SYSTEM, name="same", role="tenant", scopes="group:web")
-        headers = {"Authorization": f"Bearer {made['token']}"}
+        headers = {"Authorization": f"Bearer {made.token}"}
         api = Visitor(told.port).ask("GET", "/v1/history/export?format=csv", headers=headers)
         assert got == api.body
         assert b"web-0" in got

@@ -51,7 +51,7 @@ def test_hosts_of_a_label_are_acted_on(portal: Portal) -> None:
     assert "Update host-a So it would be" in page.text
     assert 'name="name" value="host-a"' in page.html, "what was shown is confirmed"
     visitor.post("/act", {"kind": "host-update", "name": "label:rack=r1, !host-b", "notice": ""}, on=path)
-    assert [each["host"] for each in queries.operations(portal.service)["items"]] == ["host-a"]
+    assert [each.host for each in queries.operations(portal.service).items] == ["host-a"]
 
 
 def test_its_capacity_and_what_is_used_of_it(portal: Portal) -> None:
@@ -93,13 +93,13 @@ def test_cordoning_and_back(portal: Portal) -> None:
     page = visitor.get("/hosts/host-d")
     assert "Host host-d is cordoned: it takes no further VMs." in page.text
     assert "cordoned It takes no further VMs." in page.text
-    assert queries.host(portal.service, "host-d")["cordoned"]
+    assert queries.host(portal.service, "host-d").cordoned
     assert "/hosts/host-d/cordon" not in page.html
     visitor.post("/hosts/host-d/uncordon", on="/hosts/host-d")
     assert "Host host-d takes VMs again." in visitor.get("/hosts/host-d").text
-    assert not queries.host(portal.service, "host-d")["cordoned"]
-    by_admin = history.page(portal.service, host="host-d", by="operator:admin")["items"]
-    assert [entry["action"] for entry in by_admin] == ["host.cordoned", "host.uncordoned"]
+    assert not queries.host(portal.service, "host-d").cordoned
+    by_admin = history.page(portal.service, host="host-d", by="operator:admin").items
+    assert [entry.action for entry in by_admin] == ["host.cordoned", "host.uncordoned"]
 
 
 def test_a_viewer_only_looks(unchanged: Portal) -> None:
@@ -112,7 +112,7 @@ def test_hosts_are_not_for_those_who_have_some_scopes(unchanged: Portal) -> None
     tenant = unchanged.visitor_as("tenant", "web")
     assert "this needs the role" in tenant.get("/hosts/host-a", 403).text.lower()
     tenant.post("/hosts/host-a/cordon", status=403)
-    assert not queries.host(unchanged.service, "host-a")["cordoned"]
+    assert not queries.host(unchanged.service, "host-a").cordoned
 
 
 def test_there_is_no_such_host(unchanged: Portal) -> None:
@@ -144,7 +144,7 @@ def test_what_a_window_puts_off_is_shown_before_guests_are_told(portal: Portal) 
     assert "Nothing is announced yet for this host." in visitor.get("/hosts/host-b").text
     assert "Nothing is announced yet." in visitor.get("/").text
     assert "not announced yet" not in visitor.get("/hosts/host-a").text
-    assert queries.events(portal.service)["items"] == []
+    assert queries.events(portal.service).items == []
     assert "An operation was planned: host update of db, pool_2, pool_3 and web-1 on host-b" in (
         visitor.get("/history").text
     )

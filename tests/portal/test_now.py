@@ -14,7 +14,7 @@ from forenotice.views.fleet import PolicyChange
 
 def restart(portal: Portal, *names: str, call: Call = calls.SYSTEM) -> list[str]:
     made = maintenance.schedule(portal.service, call, kind=Kind.RESTART, names=names)
-    return [event["id"] for operation in made["operations"] for event in operation["events"]]
+    return [event.id for operation in made.operations for event in operation.events]
 
 
 def test_an_empty_page_says_what_to_do_next(unchanged: Portal) -> None:
@@ -56,10 +56,10 @@ def test_how_much_is_live(portal: Portal) -> None:
 
 
 def test_of_many_reasons_the_one_to_act_on_is_told(portal: Portal) -> None:
-    [operation] = maintenance.schedule(portal.service, calls.SYSTEM, kind=Kind.LIVE_MIGRATION, names=["host-b"])[
-        "operations"
-    ]
-    [pool] = [each["id"] for each in operation["events"] if each["scope"] == "group:pool"]
+    [operation] = maintenance.schedule(
+        portal.service, calls.SYSTEM, kind=Kind.LIVE_MIGRATION, names=["host-b"]
+    ).operations
+    [pool] = [each.id for each in operation.events if each.scope == "group:pool"]
     fleet.set_policy(portal.service, calls.SYSTEM, "group:pool", PolicyChange(max_unavailable="1"))
     visitor = portal.visitor()
     card = visitor.get("/").html.partition(f'id="event-{pool}"')[2].partition("</li>")[0]
@@ -73,7 +73,7 @@ def test_of_many_reasons_the_one_to_act_on_is_told(portal: Portal) -> None:
     assert reasons[0].startswith("The budget can never be met")
     assert len(reasons) > 1
     assert "at the latest" not in state
-    assert visitor.get(f"/operations/{operation['id']}").html.count("<li>The budget can never be met") == 1
+    assert visitor.get(f"/operations/{operation.id}").html.count("<li>The budget can never be met") == 1
 
 
 def test_an_empty_fleet_says_what_to_do_first(tmp_path: Path) -> None:

@@ -34,13 +34,11 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Many]:
     clock = ManualClock()
     with running(tmp_path_factory.mktemp("many"), fleet=False, clock=clock) as portal:
         [first, *others] = crowd.settle(portal.service, GROUPS)
-        [operation] = maintenance.schedule(portal.service, calls.SYSTEM, kind=Kind.REDEPLOY, names=[first])[
-            "operations"
-        ]
-        maintenance.cancel_operation(portal.service, calls.SYSTEM, operation["id"])
+        [operation] = maintenance.schedule(portal.service, calls.SYSTEM, kind=Kind.REDEPLOY, names=[first]).operations
+        maintenance.cancel_operation(portal.service, calls.SYSTEM, operation.id)
         clock.advance(hours=2)
         live = crowd.announce(portal.service, others)
-        yield Many(portal, portal.visitor(), frozenset(live), operation["events"][0]["id"])
+        yield Many(portal, portal.visitor(), frozenset(live), operation.events[0].id)
 
 
 def listed(page: Answer) -> list[str]:

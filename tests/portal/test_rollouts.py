@@ -42,7 +42,7 @@ def admin(site: Portal) -> Visitor:
 def started(site: Portal) -> Iterator[str]:
     made = begun(site)
     yield made
-    if rollouts.show(site.service, made, EVERYTHING)["status"] in ("Running", "Paused"):
+    if rollouts.show(site.service, made, EVERYTHING).status in ("Running", "Paused"):
         rollouts.cancel(site.service, OPERATOR, made)
     rollout_progress.advance(site.service, {})
 
@@ -51,7 +51,7 @@ def begun(portal: Portal, hosts: str = "host-*", **options: Any) -> str:
     """A rollout with its first host announced."""
     made = rollouts.start(portal.service, OPERATOR, request(hosts=hosts, **options))
     rollout_progress.advance(portal.service, {})
-    return str(made["id"])
+    return str(made.id)
 
 
 def plan_url(**fields: object) -> str:
@@ -74,7 +74,7 @@ def test_a_plan_is_shown_before_anything_happens(site: Portal, admin: Visitor) -
     assert re.search(r"pool 5 at most 2 \d+ s update domains", page.text)
     assert "Assumed: nobody approves early" in page.text
     assert 'value="new kernel"' in page.html
-    assert rollouts.page(site.service, access=EVERYTHING)["items"] == []
+    assert rollouts.page(site.service, access=EVERYTHING).items == []
     assert "data-live" not in page.html.partition("<main")[2]
 
 
@@ -109,7 +109,7 @@ def test_what_cannot_be_is_told_above_the_form(
         assert "Start this rollout" not in page.text
         for name, value in fields.items():
             assert name == "kind" or value in page.html
-    assert rollouts.page(site.service, access=EVERYTHING, live=True)["items"] == []
+    assert rollouts.page(site.service, access=EVERYTHING, live=True).items == []
 
 
 def test_windows_are_given_line_by_line(admin: Visitor) -> None:
@@ -206,8 +206,8 @@ def test_a_rollout_is_started_from_its_plan(site: Portal, admin: Visitor) -> Non
     shown = admin.get(first.location)
     assert "The rollout is started." in shown.text
     assert "Update of host-*" in shown.text
-    (made,) = rollouts.page(site.service, access=EVERYTHING, live=True)["items"]
-    assert (made["batch"], made["reason"], made["by"]) == (2, "new kernel", "operator:admin")
+    (made,) = rollouts.page(site.service, access=EVERYTHING, live=True).items
+    assert (made.batch, made.reason, made.by) == (2, "new kernel", "operator:admin")
     admin.post(f"{first.location}/cancel", on=first.location)
     rollout_progress.advance(site.service, {})
 
@@ -219,11 +219,11 @@ def test_it_is_watched_by_update_domain(portal: Portal) -> None:
     assert "Update domain 0 wave 1 0 of 2 done, 1 under way, 1 skipped" in page.text
     assert "Update domain 1 wave 2 0 of 1 done" in page.text
     assert "host-a is Scheduled: it waits for approval by" in page.text
-    (operation,) = queries.operations(site.service, live=True, rollout=started)["items"]
-    for event in operation["events"]:
-        assert f'href="/events/{event["id"]}"' in page.html
-    for event in operation["events"]:
-        maintenance.approve(site.service, OPERATOR, event["id"])
+    (operation,) = queries.operations(site.service, live=True, rollout=started).items
+    for event in operation.events:
+        assert f'href="/events/{event.id}"' in page.html
+    for event in operation.events:
+        maintenance.approve(site.service, OPERATOR, event.id)
     tick.tick(site.service)
     assert "host-a is Started" in admin.get(f"/rollouts/{started}").text
 
@@ -256,7 +256,7 @@ def test_it_is_paused_resumed_and_cancelled(site: Portal, admin: Visitor, starte
     assert "only a running rollout can be paused" in twice.text
     assert "this cannot be done with it now" in admin.get(f"{at}/pause").text
     admin.post(f"{at}/resume", on=at)
-    assert rollouts.show(site.service, started, EVERYTHING)["status"] == "Running"
+    assert rollouts.show(site.service, started, EVERYTHING).status == "Running"
     assert "What is only Scheduled is cancelled" in admin.get(f"{at}/cancel").text
     admin.post(f"{at}/cancel", {"reason": "enough"}, on=f"{at}/cancel")
     rollout_progress.advance(site.service, {})
@@ -280,7 +280,7 @@ def test_hosts_that_failed_have_another_try(portal: Portal) -> None:
     assert "Retry failed hosts…" in page.text
     assert 'name="retry" value="yes" checked' in admin.get(f"{at}/resume").html
     admin.post(f"{at}/resume", {"retry": "yes"}, on=f"{at}/resume")
-    assert rollouts.show(site.service, started, EVERYTHING)["progress"]["failed"] == 0
+    assert rollouts.show(site.service, started, EVERYTHING).progress.failed == 0
 
 
 def test_a_red_gate_is_shown_with_what_it_said(site: Portal, admin: Visitor) -> None:
@@ -289,13 +289,13 @@ def test_a_red_gate_is_shown_with_what_it_said(site: Portal, admin: Visitor) -> 
     (asked,) = rollout_progress.advance(site.service, {})
     answer = GateResult(green=False, status="503", output="<b>closed</b>", at=site.service.clock.now())
     assert rollout_progress.advance(site.service, {asked: answer}) == []
-    assert "closed" not in site.visitor(site.token_of("viewer", name="onlooker")).get(f"/rollouts/{made['id']}").text
-    page = admin.get(f"/rollouts/{made['id']}")
+    assert "closed" not in site.visitor(site.token_of("viewer", name="onlooker")).get(f"/rollouts/{made.id}").text
+    page = admin.get(f"/rollouts/{made.id}")
     assert f"The gate {url} is red since" in page.text
     assert "<code>&lt;b&gt;closed&lt;/b&gt;</code>" in page.html
     assert "Wave 1 waits for its gate https://shop.example.com/…" in page.text
     assert "Nothing of it is announced or started just now." in page.text
-    rollouts.cancel(site.service, OPERATOR, made["id"])
+    rollouts.cancel(site.service, OPERATOR, made.id)
     rollout_progress.advance(site.service, {})
 
 
@@ -365,7 +365,7 @@ def test_viewers_look_and_change_nothing(site: Portal, started: str) -> None:
     for path in ("/rollouts", f"{at}/pause", f"{at}/resume", f"{at}/cancel"):
         refused = viewer.post(path, NEW, status=403)
         assert "This needs the role platform or admin" in refused.text
-    assert rollouts.show(site.service, started, EVERYTHING)["status"] == "Running"
+    assert rollouts.show(site.service, started, EVERYTHING).status == "Running"
 
 
 def test_tenants_see_no_rollouts(site: Portal, started: str) -> None:
@@ -378,4 +378,4 @@ def test_tenants_see_no_rollouts(site: Portal, started: str) -> None:
 
 def test_a_form_from_elsewhere_is_refused(site: Portal, admin: Visitor, started: str) -> None:
     assert admin.send(f"/rollouts/{started}/cancel", {"form_token": "guessed"}).status == 403
-    assert rollouts.show(site.service, started, EVERYTHING)["status"] == "Running"
+    assert rollouts.show(site.service, started, EVERYTHING).status == "Running"

@@ -41,8 +41,8 @@ def test_signing_out_ends_the_session(portal: Portal) -> None:
 
 def test_a_revoked_token_signs_out(portal: Portal) -> None:
     visitor = portal.visitor()
-    [admin] = tokens.list_all(portal.service)["items"]
-    tokens.revoke(portal.service, calls.SYSTEM, admin["id"])
+    [admin] = tokens.list_all(portal.service).items
+    tokens.revoke(portal.service, calls.SYSTEM, admin.id)
     visitor.get("/", 303)
 
 

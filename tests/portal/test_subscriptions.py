@@ -63,8 +63,8 @@ def test_one_is_made_and_its_secret_shown_once(portal: Portal) -> None:
     assert "Copy it now. It is not shown again" in answer.text
     assert secret not in str(answer.headers)
     made = subscriptions.show(portal.service, "pager", EVERYTHING)
-    assert made["types"] == ["forenotice.event.*", "forenotice.rollout.paused"]
-    assert (made["groups"], made["statuses"]) == ("web,vm:db", ["Started", "Failed"])
+    assert made.types == ["forenotice.event.*", "forenotice.rollout.paused"]
+    assert (made.groups, made.statuses) == ("web,vm:db", ["Started", "Failed"])
     listed, page = visitor.get("/subscriptions"), visitor.get("/subscriptions/pager")
     assert f"pager active 0 {URL}" in listed.text
     for each in (listed, page):
@@ -103,7 +103,7 @@ def test_what_is_wrong_is_told_beside_the_form_as_it_was_filled(
     assert '<p class="refused" role="alert">' in answer.html
     assert f'value="{fields.get("url", URL)}"' in answer.html
     assert "too-short" not in answer.html
-    assert subscriptions.list_all(unchanged.service, access=EVERYTHING)["items"] == []
+    assert subscriptions.list_all(unchanged.service, access=EVERYTHING).items == []
 
 
 def test_a_name_is_taken(portal: Portal) -> None:
@@ -118,14 +118,14 @@ def test_it_is_changed(portal: Portal) -> None:
     asked = {"url": URL + "2", "types": "event.started", "groups": "", "statuses": [], "secret": "", "reason": "moved"}
     assert visitor.post("/subscriptions/pager", asked, on="/subscriptions/pager").location == "/subscriptions/pager"
     changed = subscriptions.show(portal.service, "pager", EVERYTHING)
-    assert (changed["url"], changed["types"], changed["groups"]) == (URL + "2", ["forenotice.event.started"], "")
-    [entry] = history.page(portal.service, action="subscription.changed")["items"]
-    assert entry["reason"] == "moved"
-    assert "secret" not in entry["data"]["fields"]
+    assert (changed.url, changed.types, changed.groups) == (URL + "2", ["forenotice.event.started"], "")
+    [entry] = history.page(portal.service, action="subscription.changed").items
+    assert entry.reason == "moved"
+    assert "secret" not in entry.data["fields"]
     wrong = visitor.post("/subscriptions/pager", {**asked, "url": "http://10.0.0.1/"}, status=400)
     assert "allow_private_targets" in wrong.text
     assert 'value="http://10.0.0.1/"' in wrong.html
-    assert subscriptions.show(portal.service, "pager", EVERYTHING)["url"] == URL + "2"
+    assert subscriptions.show(portal.service, "pager", EVERYTHING).url == URL + "2"
 
 
 def test_the_secret_is_changed_and_stays_unseen(portal: Portal) -> None:
@@ -144,7 +144,7 @@ def test_a_receiver_is_tried_and_what_it_says_is_shown(portal: Portal) -> None:
     visitor, place = portal.visitor(), "/subscriptions/pager/test"
     with receiving() as receiver:
         made = subscriptions.create(portal.service, SYSTEM, name="pager", url=receiver.url)
-        receiver.secret = made["secret"]
+        receiver.secret = str(made.secret)
         visitor.post(place, on="/subscriptions/pager")
         assert "The receiver took the test message: it answered 204." in visitor.get("/subscriptions/pager").text
         receiver.secret = "another one altogether"
@@ -190,7 +190,7 @@ def test_a_parked_one_is_resumed(portal: Portal) -> None:
     assert "It is parked: nothing is sent. it was gone for 24 h" in page
     assert "when it is resumed" in page
     visitor.post("/subscriptions/pager/resume", on="/subscriptions/pager")
-    assert subscriptions.show(portal.service, "pager", EVERYTHING)["status"] == "active"
+    assert subscriptions.show(portal.service, "pager", EVERYTHING).status == "active"
     assert "What waits is sent again now." in visitor.get("/subscriptions/pager").text
 
 
@@ -199,7 +199,7 @@ def test_what_is_past_is_told_again(portal: Portal) -> None:
     visitor = portal.visitor()
     visitor.post("/subscriptions/pager/replay", {"after": "1"}, on="/subscriptions/pager")
     assert "from entry 2 of the journal on" in visitor.get("/subscriptions/pager").text
-    assert subscriptions.show(portal.service, "pager", EVERYTHING)["position"] == 1
+    assert subscriptions.show(portal.service, "pager", EVERYTHING).position == 1
     for after, status, said in (("99999", 409, "the journal ends at"), ("-1", 400, "after"), ("soon", 400, "after")):
         wrong = visitor.post("/subscriptions/pager/replay", {"after": after}, status=status)
         assert said in wrong.text
@@ -239,8 +239,8 @@ def test_a_viewer_looks_and_changes_nothing(portal: Portal) -> None:
         fields = {**ASKED, "name": "mine", "after": "0"}
         said = visitor.post(f"/subscriptions{path}", fields, status=403).text
         assert "this needs the role platform or admin" in said.lower()
-    [only] = subscriptions.list_all(portal.service, access=EVERYTHING)["items"]
-    assert (only["name"], only["status"], only["pending"]) == ("pager", "parked", 1)
+    [only] = subscriptions.list_all(portal.service, access=EVERYTHING).items
+    assert (only.name, only.status, only.pending) == ("pager", "parked", 1)
 
 
 def test_an_empty_list_tells_a_viewer_whom_to_ask(unchanged: Portal) -> None:
@@ -260,7 +260,7 @@ def test_whoever_has_some_scopes_alone_may_not_look(portal: Portal, role: str, s
 def test_the_platform_manages_them(portal: Portal) -> None:
     visitor = portal.visitor_as("platform")
     visitor.post("/subscriptions", ASKED, on="/subscriptions", status=201)
-    assert subscriptions.show(portal.service, "pager", EVERYTHING)["by"] == "operator:platform"
+    assert subscriptions.show(portal.service, "pager", EVERYTHING).by == "operator:platform"
     assert "Save the changes" in visitor.get("/subscriptions/pager").text
 
 

@@ -2,6 +2,7 @@
 
 import re
 
+import msgspec
 import pytest
 from tests.portal.running import HIDDEN, KEY, Answer, Portal, Visitor
 
@@ -18,8 +19,8 @@ def shown(answer: Answer) -> str:
 
 
 def one(portal: Portal, name: str) -> dict[str, str]:
-    [found] = [token for token in tokens.list_all(portal.service)["items"] if token["name"] == name]
-    return dict(found)
+    [found] = [token for token in tokens.list_all(portal.service).items if token.name == name]
+    return dict(msgspec.to_builtins(found))
 
 
 def test_a_token_is_made_and_shown_once(portal: Portal) -> None:
@@ -34,8 +35,8 @@ def test_a_token_is_made_and_shown_once(portal: Portal) -> None:
     listed = visitor.get("/tokens")
     assert secret not in listed.html
     assert "deploy-bot Rotate deploy-bot … Revoke deploy-bot … platform all anywhere valid 20" in listed.text
-    [entry] = history.page(portal.service, action="token.created", by="operator:admin")["items"]
-    assert (entry["data"]["name"], entry["reason"]) == ("deploy-bot", "for CI")
+    [entry] = history.page(portal.service, action="token.created", by="operator:admin").items
+    assert (entry.data["name"], entry.reason) == ("deploy-bot", "for CI")
 
 
 def test_a_form_that_is_sent_twice_makes_one(portal: Portal) -> None:
@@ -75,7 +76,7 @@ def test_what_is_wrong_is_told_beside_the_form_as_it_was_filled(
     assert re.search(r'<input id="name"[^>]* autofocus', answer.html)
     assert f'value="{fields.get("name", "deploy-bot")}"' in answer.html
     assert TOKEN.findall(answer.html) == []
-    assert [token["name"] for token in tokens.list_all(unchanged.service)["items"]] == ["admin"]
+    assert [token.name for token in tokens.list_all(unchanged.service).items] == ["admin"]
 
 
 def test_a_tenants_token(portal: Portal) -> None:
@@ -146,14 +147,14 @@ def test_others_may_not_even_look(portal: Portal, role: str, scopes: str | None)
     visitor.get(f"/tokens/{admin}/revoke", 403)
     assert "this needs the role admin" in visitor.post("/tokens", ASKED, status=403).text.lower()
     visitor.post(f"/tokens/{admin}/revoke", status=403)
-    assert [token["name"] for token in tokens.list_all(portal.service)["items"]] == ["admin", role]
+    assert [token.name for token in tokens.list_all(portal.service).items] == ["admin", role]
     assert one(portal, "admin")["revoked_at"] is None
 
 
 def test_a_forged_form_makes_none(portal: Portal) -> None:
     assert portal.visitor().send("/tokens", ASKED).status == 403
     assert Visitor(portal.port).send("/tokens", ASKED).status == 401
-    assert len(tokens.list_all(portal.service)["items"]) == 1
+    assert len(tokens.list_all(portal.service).items) == 1
 
 
 def test_a_token_is_rotated(portal: Portal) -> None:

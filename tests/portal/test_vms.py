@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from html import unescape
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.portal.running import Portal, running
 from tests.service.rig import OPERATOR
@@ -26,12 +27,12 @@ POLICY = {
 
 
 def policy(portal: Portal, vm: str) -> dict[str, object]:
-    return dict(queries.vm(portal.service, vm)["policy"])
+    return dict(msgspec.to_builtins(queries.vm(portal.service, vm).policy))
 
 
 def restart(portal: Portal, name: str) -> str:
-    made = maintenance.schedule(portal.service, OPERATOR, kind=Kind.RESTART, names=[name])["operations"]
-    return str(made[0]["events"][0]["id"])
+    made = maintenance.schedule(portal.service, OPERATOR, kind=Kind.RESTART, names=[name]).operations
+    return str(made[0].events[0].id)
 
 
 def test_facts(unchanged: Portal) -> None:
@@ -145,8 +146,8 @@ def test_the_policy_is_changed(portal: Portal) -> None:
         "min_available": None,
         "windows": ["mon-fri 22:00-04:00 Europe/Berlin", "sat 00:00-06:00 UTC"],
     }
-    [entry] = history.page(portal.service, scope="vm:db", by="operator:admin")["items"]
-    assert (entry["action"], entry["reason"]) == ("scope.policy_changed", "asleep")
+    [entry] = history.page(portal.service, scope="vm:db", by="operator:admin").items
+    assert (entry.action, entry.reason) == ("scope.policy_changed", "asleep")
     assert "asleep" in page.text
     # What stood in the form is what it begins with.
     assert re.search(r'id="listening-never"[^>]* checked', page.html)

@@ -110,7 +110,7 @@ class Rig:
         return self
 
     def schedule(self, kind: Kind, *names: str, call: Call = OPERATOR, **more: Any) -> list[Any]:
-        made: list[Any] = maintenance.schedule(self.service, call, kind=kind, names=names, **more)["operations"]
+        made: list[Any] = maintenance.schedule(self.service, call, kind=kind, names=names, **more).operations
         return made
 
     def tick(self) -> None:
@@ -143,4 +143,4 @@ class Rig:
         return queries.event(self.service, event_id)
 
     def actions(self, **filters: Any) -> list[str]:
-        return [entry["action"] for entry in history.page(self.service, limit=10_000, **filters)["items"]]
+        return [entry.action for entry in history.page(self.service, limit=10_000, **filters).items]

@@ -4,6 +4,7 @@ import json
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
 from tests.acceptance.checker import check
 from tests.service.rig import OPERATOR, Rig
 
@@ -40,7 +41,7 @@ class Rolling(Rig):
     def start(self, kind: str = "update", hosts: str = "*", call: Call = OPERATOR, **options: Any) -> str:
         made = rollouts.start(self.service, call, request(kind, hosts, **options))
         self.step()
-        return str(made["id"])
+        return str(made.id)
 
     def step(self) -> None:
         """All that is due now."""
@@ -77,17 +78,17 @@ class Rolling(Rig):
         return rollouts.show(self.service, rollout, EVERYTHING)
 
     def status(self, rollout: str) -> str:
-        return str(self.show(rollout)["status"])
+        return str(self.show(rollout).status)
 
     def hosts(self, rollout: str) -> dict[str, str]:
-        return {stop["host"]: stop["status"] for stop in rollouts.hosts(self.service, rollout)["items"]}
+        return {stop.host: stop.status for stop in rollouts.hosts(self.service, rollout).items}
 
     def why(self, rollout: str) -> str:
-        return str(rollouts.explain(self.service, rollout)["sentence"])
+        return str(rollouts.explain(self.service, rollout).sentence)
 
     def waits_for(self, rollout: str, kind: str) -> dict[str, Any]:
         """The first that it waits for of that kind."""
-        found = rollouts.explain(self.service, rollout)["waiting_for"]
+        found = rollouts.explain(self.service, rollout).waiting_for
         return next((facts for facts in found if facts["kind"] == kind), {"kind": [each["kind"] for each in found]})
 
     @property
@@ -96,7 +97,7 @@ class Rolling(Rig):
 
     @property
     def violations(self) -> list[str]:
-        return check(self.journal, self.fleet, speed=self.service.timing.speed)
+        return check(msgspec.to_builtins(self.journal), self.fleet, speed=self.service.timing.speed)
 
 
 def request(kind: str = "update", hosts: str = "*", **options: Any) -> Request:

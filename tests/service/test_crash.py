@@ -31,7 +31,7 @@ def test_what_had_started_goes_on_under_the_same_id(store: Store) -> None:
     assert not tick.tick(again.service).tasks
     upkeep.resume(again.service, alone=True)
     (repeated,) = tick.tick(again.service).tasks
-    assert (repeated.operation, repeated.attempt) == (task.operation, task.attempt) == (operation["id"], 1)
+    assert (repeated.operation, repeated.attempt) == (task.operation, task.attempt) == (operation.id, 1)
 
 
 def test_a_claim_of_a_dead_process_lapses(store: Store) -> None:
@@ -40,7 +40,7 @@ def test_a_claim_of_a_dead_process_lapses(store: Store) -> None:
     tick.tick(rig.service)
     other = Rig(store, clock=rig.clock)
     rig.clock.advance(seconds=10)
-    tick.renew_claims(rig.service, [queries.operations(rig.service)["items"][0]["id"]])
+    tick.renew_claims(rig.service, [queries.operations(rig.service).items[0].id])
     rig.clock.advance(seconds=10)
     assert not tick.tick(other.service).tasks
     rig.clock.advance(seconds=10)
@@ -50,13 +50,13 @@ def test_a_claim_of_a_dead_process_lapses(store: Store) -> None:
 def test_an_answer_that_comes_too_late_changes_nothing(store: Store) -> None:
     rig = Rig(store).settle_demo()
     rig.schedule(Kind.RESTART, "web-0")
-    maintenance.approve(rig.service, OPERATOR, queries.events(rig.service)["items"][0]["id"])
+    maintenance.approve(rig.service, OPERATOR, queries.events(rig.service).items[0].id)
     (task,) = tick.tick(rig.service).tasks
     rig.schedule(Kind.HARDWARE_FAILURE, "host-a")
     rig.clock.advance(seconds=20)
     outcome = rig.driver.carry_out(task, rig.clock.now())
     tick.tick(rig.service, [tick.Report(operation=task.operation, attempt=1, outcome=outcome)])
-    assert queries.operation(rig.service, task.operation)["status"] == "Failed"
+    assert queries.operation(rig.service, task.operation).status == "Failed"
     tick.tick(rig.service, [tick.Report(operation="unheard-of", attempt=1, outcome=outcome)])
 
 
@@ -66,11 +66,11 @@ def test_for_a_while_after_start_up_nothing_starts_by_expiry_alone(store: Store)
     rig.clock.advance(minutes=20)
     again = Rig(store, clock=rig.clock)
     again.run(25)
-    assert queries.operation(again.service, operation["id"])["status"] == "Scheduled"
-    event = operation["events"][0]["id"]
-    assert "since the service started" in queries.explain_event(again.service, event)["sentence"]
+    assert queries.operation(again.service, operation.id).status == "Scheduled"
+    event = operation.events[0].id
+    assert "since the service started" in queries.explain_event(again.service, event).sentence
     again.run(10)
-    assert queries.operation(again.service, operation["id"])["status"] == "Started"
+    assert queries.operation(again.service, operation.id).status == "Started"
 
 
 def test_a_key_makes_a_command_happen_once(rig: Rig) -> None:
@@ -119,7 +119,7 @@ def test_notice_counts_from_the_commit_also_when_that_is_slow(store: Store) -> N
     (operation,) = rig.schedule(Kind.RESTART, "web-0")
     clock.step = 0
     shown = clock.now()
-    assert rig.service.timing.shortened(timedelta(minutes=15)) <= _moment(operation["not_before"]) - shown
+    assert rig.service.timing.shortened(timedelta(minutes=15)) <= operation.not_before - shown
     clock.step = 60
     with pytest.raises(errors.UnavailableError, match="too slow"):
         rig.schedule(Kind.RESTART, "web-1")
@@ -139,10 +139,6 @@ def test_ids_are_random_uuids() -> None:
     assert {(str(parsed), parsed.version, parsed.variant) for parsed in map(uuid.UUID, made)} == {
         (text, 4, uuid.RFC_4122) for text in made
     }
-
-
-def _moment(text: str) -> datetime:
-    return datetime.fromisoformat(text)
 
 
 class SlowCommits:
@@ -171,7 +167,7 @@ def test_a_commit_that_takes_too_long_takes_no_notice_away(store: Store) -> None
     (operation,) = rig.schedule(Kind.RESTART, "web-0")
     (shown,) = rig.published.latest["group:web"].events
     assert shown.not_before - rig.clock.now() >= timedelta(minutes=15)
-    assert queries.operation(rig.service, operation["id"]).not_before == shown.not_before
+    assert queries.operation(rig.service, operation.id).not_before == shown.not_before
     assert rig.published.incarnations["group:web"] == [2, 3]
 
 
@@ -202,7 +198,7 @@ def test_what_a_slow_commit_announced_is_shown_also_when_it_cannot_be_put_off_at
         fleet.add_host(rig.service, OPERATOR, NewHost(name=name))
     (shown,) = rig.published.latest["group:web"].events
     assert shown.not_before - rig.clock.now() >= timedelta(minutes=15)
-    assert queries.operation(rig.service, operation["id"]).not_before == shown.not_before
+    assert queries.operation(rig.service, operation.id).not_before == shown.not_before
     assert rig.published.incarnations["group:web"] == [2, 3]
 
 
@@ -211,7 +207,7 @@ def test_started_is_seen_for_two_seconds_also_after_a_slow_commit(store: Store) 
     slow = SlowCommits(store, rig.clock)
     rig.service.store = cast(Store, slow)
     (operation,) = rig.schedule(Kind.RESTART, "web-0")
-    rig.approve("web-0", "group:web", operation["events"][0]["id"])
+    rig.approve("web-0", "group:web", operation.events[0].id)
     slow.seconds = 3
     rig.tick()
     seen = rig.clock.now()
@@ -240,8 +236,8 @@ def test_two_processes_share_the_work_and_see_each_others_changes(migrated_postg
     follower.start()
     try:
         hosts = one.schedule(Kind.HOST_REBOOT, "host-a", "host-b", "host-c")
-        for event in (event for operation in hosts for event in operation["events"]):
-            maintenance.approve(one.service, OPERATOR, event["id"])
+        for event in (event for operation in hosts for event in operation.events):
+            maintenance.approve(one.service, OPERATOR, event.id)
         for _ in range(80):
             threads = [threading.Thread(target=rig.tick) for rig in (one, two)]
             for thread in threads:
@@ -249,7 +245,7 @@ def test_two_processes_share_the_work_and_see_each_others_changes(migrated_postg
             for thread in threads:
                 thread.join()
             clock.advance(seconds=1)
-        assert queries.operations(one.service, live=True)["items"] == []
+        assert queries.operations(one.service, live=True).items == []
         actions = one.actions()
         for action, times in (("operation.started", 3), ("driver.finished", 3), ("operation.completed", 3)):
             assert actions.count(action) == times

@@ -78,13 +78,13 @@ def play(directory: Path) -> list[str]:
         rig.service, OPERATOR, name="all", url="https://receiver.example/", secret="a secret of sixteen"
     )
     [restart] = rig.schedule(Kind.RESTART, "web-0")
-    maintenance.approve(rig.service, OPERATOR, restart["events"][0]["id"])
+    maintenance.approve(rig.service, OPERATOR, restart.events[0].id)
     rollouts.start(rig.service, OPERATOR, Request(kind=Kind.HOST_UPDATE, hosts="*", options=Options(batch=2)))
     while clock.now() - begin < LONGEST:
         pause = min(step() for step in steps)
         threads.run_all()
         clock.advance(seconds=max(pause.total_seconds(), 0.25))
-        if not (queries.operations(rig.service, live=True)["items"] or pending(rig)):
+        if not (queries.operations(rig.service, live=True).items or pending(rig)):
             break
     with store.read() as reader:
         entries = [f"{seq} {entry}" for seq, entry in reader.journal.page(limit=2000)]
@@ -93,7 +93,7 @@ def play(directory: Path) -> list[str]:
 
 
 def pending(rig: Rig) -> int:
-    return int(subscriptions.show(rig.service, "all", OPERATOR.access)["pending"])
+    return int(subscriptions.show(rig.service, "all", OPERATOR.access).pending)
 
 
 def test_the_same_twice_whatever_the_order_of_hashes(tmp_path: Path) -> None:

@@ -49,9 +49,9 @@ def apply(
         fleetfile.parse(data, "toml") if isinstance(data, bytes) else fleetfile.parse(msgspec.json.encode(data), "json")
     )
     answer = fleet.apply(rig.service, OPERATOR, document, prune=prune, move=move, dry_run=dry_run)
-    assert answer["applied"] is not dry_run
-    differences = answer["changes"] + answer["kept"]
-    return [(each["action"], each["noun"], each["name"], *sorted(each["fields"])) for each in differences]
+    assert answer.applied is not dry_run
+    differences = answer.changes + answer.kept
+    return [(each.action, each.noun, each.name, *sorted(each.fields)) for each in differences]
 
 
 def test_one_at_a_time(rig: Rig) -> None:
@@ -62,10 +62,10 @@ def test_one_at_a_time(rig: Rig) -> None:
         OPERATOR,
         NewGroup(name="api", kind=ScopeKind.AVAILABILITY_SET, policy=PolicyChange(max_user_operations=2)),
     )
-    assert (group["policy"]["max_user_operations"], group["listening"]) == (2, False)
+    assert (group.policy.max_user_operations, group.listening) == (2, False)
     spec = VmSpec(name="api-0", host="rack1", group="api", addresses=("10.0.0.1",), facts=Facts(size="m2"))
     vm = fleet.add_vm(rig.service, OPERATOR, spec)
-    assert (vm["group"], vm["facts"]["size"], vm["policy"]) == ("api", "m2", None)
+    assert (vm.group, vm.facts.size, vm.policy) == ("api", "m2", None)
     assert [each.name for each in rig.published.by_key["group:api"].members] == ["api-0"]
 
     changed = fleet.set_vm(
@@ -74,8 +74,8 @@ def test_one_at_a_time(rig: Rig) -> None:
         "api-0",
         VmChange(group=None, facts=FactsChange(zone="1"), addresses=["10.0.0.2"], host="host-d"),
     )
-    assert (changed["group"], changed["host"], changed["addresses"]) == (None, "host-d", ["10.0.0.2"])
-    assert (changed["facts"]["size"], changed["facts"]["zone"]) == ("m2", "1")
+    assert (changed.group, changed.host, changed.addresses) == (None, "host-d", ["10.0.0.2"])
+    assert (changed.facts.size, changed.facts.zone) == ("m2", "1")
     assert rig.published.by_key["group:api"].members == ()
     assert [each.name for each in rig.published.by_key["vm:api-0"].members] == ["api-0"]
     fleet.add_vm(rig.service, OPERATOR, VmSpec(name="api-1", host="rack1", addresses=("10.0.0.1",)))
@@ -90,13 +90,13 @@ def test_one_at_a_time(rig: Rig) -> None:
 
 def test_a_scope_keeps_its_incarnation_while_its_vm_is_elsewhere(rig: Rig) -> None:
     rig.schedule(Kind.RESTART, "db")
-    before = queries.vm(rig.service, "db")["incarnation"]
+    before = queries.vm(rig.service, "db").incarnation
     rig.run(16 * 60, step=30)
     fleet.add_group(rig.service, OPERATOR, NewGroup(name="api", kind=ScopeKind.CLOUD_SERVICE, policy=PolicyChange()))
     fleet.set_vm(rig.service, OPERATOR, "db", VmChange(group="api"))
-    assert queries.vm(rig.service, "db")["incarnation"] == 1
+    assert queries.vm(rig.service, "db").incarnation == 1
     fleet.set_vm(rig.service, OPERATOR, "db", VmChange(group=None))
-    assert queries.vm(rig.service, "db")["incarnation"] > before
+    assert queries.vm(rig.service, "db").incarnation > before
 
 
 def test_loopback_addresses_are_for_fleets_to_try_things_on(rig: Rig) -> None:
@@ -110,7 +110,7 @@ def test_loopback_addresses_are_for_fleets_to_try_things_on(rig: Rig) -> None:
         fleet.apply(rig.service, OPERATOR, document, prune=False, dry_run=True)
     # What it has already, it keeps.
     fleet.set_vm(rig.service, OPERATOR, "db", VmChange(facts=FactsChange(size="large")))
-    assert queries.vm(rig.service, "db")["addresses"] == ["127.1.0.30"]
+    assert queries.vm(rig.service, "db").addresses == ["127.1.0.30"]
 
 
 def test_what_a_live_event_names_stays_put(rig: Rig) -> None:
@@ -154,7 +154,7 @@ def test_a_file_is_applied_in_one_step(rig: Rig) -> None:
         queries.vm(rig.service, "ledger")
     assert apply(rig, FLEET) == expected
     assert apply(rig, FLEET) == []
-    assert queries.vm(rig.service, "api-0")["addresses"] == ["10.0.0.1", "fd00::1"]
+    assert queries.vm(rig.service, "api-0").addresses == ["10.0.0.1", "fd00::1"]
 
 
 def test_a_file_with_a_key_that_was_split_names_both_new_ones() -> None:
@@ -167,7 +167,7 @@ def test_a_file_with_a_key_that_was_split_names_both_new_ones() -> None:
 def test_pruning_removes_what_the_file_does_not_name(rig: Rig) -> None:
     removed = [each for each in apply(rig, FLEET, prune=True) if each[0] == "remove"]
     assert len(removed) == 10 + 2 + 4
-    assert [host["name"] for host in queries.hosts(rig.service)["items"]] == ["rack1", "rack2"]
+    assert [host.name for host in queries.hosts(rig.service).items] == ["rack1", "rack2"]
     assert rig.published.by_key["group:web"].document is None
 
 
@@ -195,14 +195,14 @@ def test_vms_stay_where_the_service_moved_them(rig: Rig) -> None:
     [operation] = rig.schedule(Kind.LIVE_MIGRATION, "host-a")
     kept = [("keep", "vm", name, "host") for name in ("pool_0", "pool_1", "web-0")]
     assert apply(rig, exported) == []
-    for event in operation["events"]:
-        maintenance.approve(rig.service, OPERATOR, event["id"])
+    for event in operation.events:
+        maintenance.approve(rig.service, OPERATOR, event.id)
     rig.tick()
-    assert queries.operation(rig.service, operation["id"])["status"] == "Started"
+    assert queries.operation(rig.service, operation.id).status == "Started"
     assert apply(rig, exported) == []
     rig.run(30, step=5)
     assert apply(rig, exported) == kept
-    assert queries.vm(rig.service, "web-0")["host"] == "host-d"
+    assert queries.vm(rig.service, "web-0").host == "host-d"
     assert apply(rig, exported, dry_run=True) == kept
     differences = fleet.diff(rig.service, fleetfile.parse(msgspec.json.encode(exported), "json")).differences
     assert differences[0] == fleet_views.Difference(
@@ -220,7 +220,7 @@ def test_a_host_that_failed_since_the_export_stays_cordoned(rig: Rig) -> None:
     exported = fleetfile.export(rig.service)
     rig.schedule(Kind.HARDWARE_FAILURE, "host-a")
     assert apply(rig, exported) == []
-    assert queries.host(rig.service, "host-a")["cordoned"]
+    assert queries.host(rig.service, "host-a").cordoned
     assert fleetfile.export(rig.service).hosts["host-a"] == fleet_views.HostTable(cordoned=True)
 
 
@@ -246,7 +246,7 @@ def test_a_file_that_does_not_fit_is_refused(rig: Rig, data: bytes, file_format:
 
 def test_a_command_that_changes_nothing_is_in_the_journal_once_per_key(rig: Rig) -> None:
     [operation] = rig.schedule(Kind.RESTART, "web-0")
-    event = operation["events"][0]["id"]
+    event = operation.events[0].id
     maintenance.approve(rig.service, OPERATOR, event)
     call = replace(OPERATOR, origin="192.0.2.7", reason="to be sure")
     keyed = replace(call, key="k", digest="d")
@@ -258,8 +258,8 @@ def test_a_command_that_changes_nothing_is_in_the_journal_once_per_key(rig: Rig)
     maintenance.approve(rig.service, call, event)
     for dry_run in (True, False):
         fleet.apply(rig.service, call, fleetfile.parse(b"", "toml"), prune=False, dry_run=dry_run)
-    found = history.page(rig.service, action="command.unchanged")["items"]
-    assert [entry["data"]["asked"] for entry in found] == [
+    found = history.page(rig.service, action="command.unchanged").items
+    assert [entry.data["asked"] for entry in found] == [
         "host.change",
         "group.change",
         "vm.change",
@@ -267,18 +267,18 @@ def test_a_command_that_changes_nothing_is_in_the_journal_once_per_key(rig: Rig)
         "event.approve",
         "fleet.apply",
     ]
-    assert (found[0]["host"], found[1]["scope"], found[2]["vm"], found[4]["event"]) == (
+    assert (found[0].host, found[1].scope, found[2].vm, found[4].event) == (
         "host-a",
         "group:web",
         "db",
         event,
     )
-    assert {(entry["by"], entry["origin"], entry["reason"]) for entry in found} == {("ada", "192.0.2.7", "to be sure")}
+    assert {(entry.by, entry.origin, entry.reason) for entry in found} == {("ada", "192.0.2.7", "to be sure")}
 
 
 def test_approving_again_and_again_does_not_fill_the_journal(rig: Rig) -> None:
     [operation] = rig.schedule(Kind.RESTART, "web-0")
-    event = operation["events"][0]["id"]
+    event = operation.events[0].id
     for key in ("a", "b", "c", "d", "e"):
         maintenance.approve(rig.service, replace(OPERATOR, token_id="t", key=key, digest=key), event)
         assert rig.approve("web-0", "group:web", event) is None
@@ -288,15 +288,15 @@ def test_approving_again_and_again_does_not_fill_the_journal(rig: Rig) -> None:
     rig.clock.advance(minutes=10)
     maintenance.approve(rig.service, OPERATOR, event.lower())
     assert rig.actions().count("command.unchanged") == 2
-    of_event = [entry["action"] for entry in history.page(rig.service, event=event)["items"]]
+    of_event = [entry.action for entry in history.page(rig.service, event=event).items]
     assert of_event.count("command.unchanged") == 2
 
 
 def test_what_nobody_asked_for_is_done_by_the_system(rig: Rig) -> None:
     rig.schedule(Kind.RESTART, "batch")
     rig.run(20 * 60, step=60)
-    done = history.page(rig.service, action="event.", vm="batch")["items"]
-    assert [(entry["action"], entry["by"]) for entry in done][1:] == [
+    done = history.page(rig.service, action="event.", vm="batch").items
+    assert [(entry.action, entry.by) for entry in done][1:] == [
         ("event.started", "system"),
         ("event.completed", "system"),
     ]

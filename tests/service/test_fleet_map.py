@@ -15,11 +15,10 @@ from forenotice.views.fleet import NewGroup, NewHost, PolicyChange
 WEB = selectors.of_scopes("web,vm:db")
 
 
-def told(found: Any) -> dict[str, Any]:
+def told(found: Any) -> Any:
     """By row, the VMs of each cell with their states."""
     return {
-        row["name"] or row["noun"]: [[(vm["name"], vm["state"]) for vm in cell["vms"]] for cell in row["cells"]]
-        for row in found["rows"]
+        row.name or row.noun: [[(vm.name, vm.state) for vm in cell.vms] for cell in row.cells] for row in found.rows
     }
 
 
@@ -27,7 +26,7 @@ def told(found: Any) -> dict[str, Any]:
 def busy(rig: Rig) -> Rig:
     """Of each state one: web-0 restarts, web-1 will, db does not listen."""
     (first, _) = rig.schedule(Kind.RESTART, "web-0", "web-1")
-    maintenance.approve(rig.service, OPERATOR, first["events"][0]["id"])
+    maintenance.approve(rig.service, OPERATOR, first.events[0].id)
     fleet.set_vm_policy(rig.service, OPERATOR, "db", PolicyChange(listening=Listening.NEVER))
     rig.tick()
     return rig
@@ -35,16 +34,16 @@ def busy(rig: Rig) -> Rig:
 
 def test_hosts_by_update_domain(busy: Rig) -> None:
     found = fleet_map.by_host(busy.service)
-    assert found["domains"] == [0, 1, 2]
+    assert found.domains == [0, 1, 2]
     assert told(found) == {
         "host-a": [[("pool_0", "fine"), ("pool_1", "fine"), ("web-0", "started")], [], []],
         "host-b": [[("db", "not listening")], [("pool_2", "fine"), ("pool_3", "fine"), ("web-1", "scheduled")], []],
         "host-c": [[("batch", "fine")], [], [("pool_4", "fine"), ("web-2", "fine")]],
         "host-d": [[], [], []],
     }
-    assert found["states"] == {"started": 1, "scheduled": 1, "not listening": 1, "fine": 7}
-    assert (found["next"], found["folded"]) == (None, False)
-    assert [row["vms"] for row in found["rows"]] == [3, 4, 3, 0]
+    assert found.states == {"started": 1, "scheduled": 1, "not listening": 1, "fine": 7}
+    assert (found.next, found.folded) == (None, False)
+    assert [row.vms for row in found.rows] == [3, 4, 3, 0]
 
 
 def test_groups_by_update_domain_and_the_others_in_one_row(busy: Rig) -> None:
@@ -64,7 +63,7 @@ def test_whoever_sees_some_scopes_has_no_more_in_the_grid(busy: Rig) -> None:
     found = fleet_map.by_group(busy.service, seen=WEB)
     assert list(told(found)) == ["web", "standalone"]
     assert told(found)["standalone"] == [[("db", "not listening")], [], []]
-    assert sum(found["states"].values()) == 4
+    assert sum(found.states.values()) == 4
 
 
 def test_pages_of_hosts_follow_each_other(rig: Rig) -> None:
@@ -73,7 +72,7 @@ def test_pages_of_hosts_follow_each_other(rig: Rig) -> None:
     while True:
         found = fleet_map.by_host(rig.service, after=after, rows=3)
         names += told(found)
-        after = found["next"]
+        after = found.next
         if after is None:
             break
         assert after == names[-1]
@@ -85,8 +84,8 @@ def test_pages_of_groups_are_followed_by_those_of_standalone_vms(rig: Rig) -> No
     after = None
     while not pages or after is not None:
         found = fleet_map.by_group(rig.service, after=after, rows=1, alone=1)
-        pages.append([vm["name"] for row in found["rows"] for cell in row["cells"] for vm in cell["vms"]])
-        after = found["next"]
+        pages.append([vm.name for row in found.rows for cell in row.cells for vm in cell.vms])
+        after = found.next
     # The last group leaves room for what follows.
     assert pages == [["pool_0", "pool_1", "pool_2", "pool_3", "pool_4"], ["web-0", "web-1", "web-2", "batch"], ["db"]]
 
@@ -94,13 +93,13 @@ def test_pages_of_groups_are_followed_by_those_of_standalone_vms(rig: Rig) -> No
 def test_a_full_page_of_vms_ends_it_earlier(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet_map, "MOST_VMS", 3)
     found = fleet_map.by_host(rig.service)
-    assert (list(told(found)), found["next"]) == (["host-a"], "host-a")
+    assert (list(told(found)), found.next) == (["host-a"], "host-a")
     # Of one that is larger than a page, the first are shown, and the others counted.
     for found in (fleet_map.by_host(rig.service, after="host-a"), fleet_map.by_group(rig.service)):
-        (row,) = found["rows"]
-        assert found["next"] in ("host-b", "group:pool")
-        assert (sum(len(cell["vms"]) for cell in row["cells"]), row["vms"] - row["left_out"]) == (3, 3)
-        assert row["left_out"] == {"host-b": 1, "pool": 2}[row["name"]]
+        (row,) = found.rows
+        assert found.next in ("host-b", "group:pool")
+        assert (sum(len(cell.vms) for cell in row.cells), row.vms - row.left_out) == (3, 3)
+        assert row.left_out == {"host-b": 1, "pool": 2}[row.name]
 
 
 def test_a_crowded_cell_shows_what_is_urgent_and_counts_the_others(rig: Rig) -> None:
@@ -114,11 +113,11 @@ def test_a_crowded_cell_shows_what_is_urgent_and_counts_the_others(rig: Rig) -> 
         fleet.add_vm(rig.service, OPERATOR, spec)
     last = f"many-{fleet_map.MOST_SHOWN + 2}"
     rig.schedule(Kind.RESTART, last)
-    (row,) = [row for row in fleet_map.by_host(rig.service)["rows"] if row["name"] == "host-d"]
-    cell = row["cells"][-1]
-    shown = [vm["name"] for vm in cell["vms"]]
+    (row,) = [row for row in fleet_map.by_host(rig.service).rows if row.name == "host-d"]
+    cell = row.cells[-1]
+    shown = [vm.name for vm in cell.vms]
     assert shown == sorted(shown, key=natural_key)
-    assert (len(shown), cell["more"], row["vms"]) == (fleet_map.MOST_SHOWN, 3, fleet_map.MOST_SHOWN + 3)
+    assert (len(shown), cell.more, row.vms) == (fleet_map.MOST_SHOWN, 3, fleet_map.MOST_SHOWN + 3)
     assert shown[-1] == last
     assert shown[:3] == ["many-0", "many-1", "many-2"]
 
@@ -128,14 +127,14 @@ def test_beyond_the_last_column_domains_share_it(rig: Rig) -> None:
         spec = VmSpec(name=f"lone-{number}", host="host-d", group=None, update_domain=number)
         fleet.add_vm(rig.service, OPERATOR, spec)
     found = fleet_map.by_host(rig.service)
-    assert found["folded"]
-    assert found["domains"] == list(range(fleet_map.MOST_DOMAINS))
-    assert [vm["name"] for vm in found["rows"][-1]["cells"][-1]["vms"]] == ["lone-19", "lone-20", "lone-21"]
+    assert found.folded
+    assert found.domains == list(range(fleet_map.MOST_DOMAINS))
+    assert [vm.name for vm in found.rows[-1].cells[-1].vms] == ["lone-19", "lone-20", "lone-21"]
 
 
 def test_vms_of_a_list_have_their_states(busy: Rig) -> None:
-    vms = fleet_map.with_states(busy.service, queries.vms(busy.service)["items"])
-    assert {vm["name"]: vm["state"] for vm in vms if vm["state"] != "fine"} == {
+    vms = fleet_map.with_states(busy.service, queries.vms(busy.service).items)
+    assert {vm.name: vm.state for vm in vms if vm.state != "fine"} == {
         "web-0": "started",
         "web-1": "scheduled",
         "db": "not listening",
@@ -143,7 +142,7 @@ def test_vms_of_a_list_have_their_states(busy: Rig) -> None:
 
 
 def names(found: Any | None) -> list[str]:
-    return [] if found is None else [each["name"] for each in found["items"]]
+    return [] if found is None else [each.name for each in found.items]
 
 
 @pytest.mark.parametrize(
@@ -168,19 +167,20 @@ def test_finding_by_a_part_of_a_name(
             queries.search(rig.service, text, see_hosts=True)
         return
     found = queries.search(rig.service, text, see_hosts=True)
-    assert [names(found[noun]) for noun in ("vms", "groups", "hosts")] == [vms, groups, hosts]
+    assert [names(getattr(found, noun)) for noun in ("vms", "groups", "hosts")] == [vms, groups, hosts]
 
 
 def test_what_is_found_has_its_state_and_is_ones_own(busy: Rig) -> None:
     found = queries.search(busy.service, "o", see_hosts=False, seen=WEB)
-    assert (names(found["vms"]), names(found["groups"]), found["hosts"]) == ([], [], None)
+    assert (names(found.vms), names(found.groups), found.hosts) == ([], [], None)
     found = queries.search(busy.service, "db", see_hosts=False, seen=WEB)
-    assert found["vms"]["items"][0]["state"] == "not listening"
+    assert found.vms.items[0].state == "not listening"
 
 
 def test_of_many_the_first_are_found_and_that_there_are_more(rig: Rig) -> None:
     for number in range(queries.MOST + 1):
         fleet.add_host(rig.service, OPERATOR, NewHost(name=f"rack-{number:02}"))
     fleet.add_host(rig.service, OPERATOR, NewHost(name="a-rack"))
-    found = queries.search(rig.service, "rack", see_hosts=True)["hosts"]
-    assert (len(found["items"]), found["items"][0]["name"], found["more"]) == (queries.MOST, "rack-00", True)
+    found = queries.search(rig.service, "rack", see_hosts=True).hosts
+    assert found is not None
+    assert (len(found.items), found.items[0].name, found.more) == (queries.MOST, "rack-00", True)

@@ -19,50 +19,48 @@ pytestmark = pytest.mark.both_databases
 
 def test_a_restart_is_told_approved_and_carried_out(rig: Rig) -> None:
     (operation,) = rig.schedule(Kind.RESTART, "web-0", reason="new kernel")
-    (event,) = operation["events"]
-    assert (event["type"], event["source"], event["status"]) == ("Reboot", "User", "Scheduled")
-    assert (
-        timedelta(minutes=15) <= datetime.fromisoformat(event["not_before"]) - START <= timedelta(minutes=15, seconds=2)
-    )
-    explained = queries.explain_event(rig.service, event["id"])
-    assert "approval by web (web-0)" in explained["sentence"]
-    assert explained["until"] == event["not_before"]
+    (event,) = operation.events
+    assert (event.type, event.source, event.status) == ("Reboot", "User", "Scheduled")
+    assert timedelta(minutes=15) <= event.not_before - START <= timedelta(minutes=15, seconds=2)
+    explained = queries.explain_event(rig.service, event.id)
+    assert "approval by web (web-0)" in explained.sentence
+    assert explained.until == event.not_before
 
-    assert rig.approve("web-1", "group:web", event["id"].lower()) is None
+    assert rig.approve("web-1", "group:web", event.id.lower()) is None
     rig.tick()
     assert rig.published.latest["group:web"].events[0].status is Status.STARTED
     rig.run(20)
     assert rig.published.latest["group:web"].events == ()
     assert rig.published.incarnations["group:web"] == [2, 3, 4]
-    assert rig.event(event["id"])["status"] == "Completed"
-    assert rig.actions(event=event["id"]) == ["event.scheduled", "event.approved", "event.started", "event.completed"]
+    assert rig.event(event.id).status == "Completed"
+    assert rig.actions(event=event.id) == ["event.scheduled", "event.approved", "event.started", "event.completed"]
 
 
 def test_a_host_update_waits_for_every_scope(rig: Rig) -> None:
     (operation,) = rig.schedule(Kind.HOST_UPDATE, "host-b")
-    by_scope = {event["scope"]: event["id"] for event in operation["events"]}
+    by_scope = {event.scope: event.id for event in operation.events}
     assert set(by_scope) == {"group:web", "group:pool", "vm:db"}
     rig.approve("web-1", "group:web", by_scope["group:web"])
     rig.approve("db", "vm:db", by_scope["vm:db"])
     rig.tick()
-    assert "pool (pool_2 and pool_3)" in queries.explain_event(rig.service, by_scope["group:web"])["sentence"]
+    assert "pool (pool_2 and pool_3)" in queries.explain_event(rig.service, by_scope["group:web"]).sentence
     rig.approve("pool_2", "group:pool", by_scope["group:pool"])
     rig.tick()
-    assert {rig.event(event)["status"] for event in by_scope.values()} == {"Started"}
+    assert {rig.event(event).status for event in by_scope.values()} == {"Started"}
 
 
 def test_a_guest_cannot_approve_for_others(rig: Rig) -> None:
     (operation,) = rig.schedule(Kind.RESTART, "web-0")
-    refusal = rig.approve("db", "vm:db", operation["events"][0]["id"])
+    refusal = rig.approve("db", "vm:db", operation.events[0].id)
     unknown = rig.approve("db", "vm:db", "00000000-0000-4000-8000-000000000000")
     assert isinstance(refusal, errors.RefusedError)
     assert str(refusal) == str(unknown)
-    assert rig.event(operation["events"][0]["id"])["approved_at"] is None
+    assert rig.event(operation.events[0].id).approved_at is None
 
 
 def test_an_event_that_just_ended_can_still_be_approved(rig: Rig) -> None:
     (operation,) = rig.schedule(Kind.RESTART, "web-0")
-    event = operation["events"][0]["id"]
+    event = operation.events[0].id
     rig.approve("web-0", "group:web", event)
     rig.run(20)
     assert rig.approve("web-0", "group:web", event) is None
@@ -73,24 +71,24 @@ def test_an_event_that_just_ended_can_still_be_approved(rig: Rig) -> None:
 def test_a_failed_host_is_left_at_once(rig: Rig) -> None:
     (restart,) = rig.schedule(Kind.RESTART, "web-2")
     (failure,) = rig.schedule(Kind.HARDWARE_FAILURE, "host-c")
-    assert {event["status"] for event in failure["events"]} == {"Started"}
-    assert queries.operation(rig.service, restart["id"])["status"] == "Canceled"
+    assert {event.status for event in failure.events} == {"Started"}
+    assert queries.operation(rig.service, restart.id).status == "Canceled"
     rig.run(40)
-    assert {queries.vm(rig.service, name)["host"] for name in ("web-2", "pool_4")} == {"host-d"}
+    assert {queries.vm(rig.service, name).host for name in ("web-2", "pool_4")} == {"host-d"}
     host = queries.host(rig.service, "host-c")
-    assert (host["cordoned"], host["vms"], host["used"]) == (True, 0, 0)
+    assert (host.cordoned, host.vms, host.used) == (True, 0, 0)
 
 
 def test_a_failure_without_room_stays_started_until_there_is_some(rig: Rig) -> None:
     fleet.set_host(rig.service, OPERATOR, "host-d", HostChange(cordoned=True))
     (failure,) = rig.schedule(Kind.HARDWARE_FAILURE, "host-a")
-    web = next(event["id"] for event in failure["events"] if event["scope"] == "group:web")
+    web = next(event.id for event in failure.events if event.scope == "group:web")
     rig.run(40)
-    assert "no host can take pool_0, pool_1 and web-0" in queries.explain_event(rig.service, web)["sentence"]
+    assert "no host can take pool_0, pool_1 and web-0" in queries.explain_event(rig.service, web).sentence
     fleet.set_host(rig.service, OPERATOR, "host-d", HostChange(cordoned=False))
     rig.run(40)
-    assert rig.event(web)["status"] == "Completed"
-    assert queries.vm(rig.service, "web-0")["host"] == "host-d"
+    assert rig.event(web).status == "Completed"
+    assert queries.vm(rig.service, "web-0").host == "host-d"
 
 
 def test_announced_maintenance_makes_way_for_those_of_a_failed_host(rig: Rig) -> None:
@@ -98,13 +96,13 @@ def test_announced_maintenance_makes_way_for_those_of_a_failed_host(rig: Rig) ->
     updates = rig.schedule(Kind.HOST_UPDATE, "host-a", "host-b")
     rig.schedule(Kind.HARDWARE_FAILURE, "host-c")
     rig.run(40)
-    assert queries.vm(rig.service, "batch")["host"] == "host-a"
-    assert [queries.operation(rig.service, each["id"])["status"] for each in updates] == ["Canceled", "Scheduled"]
+    assert queries.vm(rig.service, "batch").host == "host-a"
+    assert [queries.operation(rig.service, each.id).status for each in updates] == ["Canceled", "Scheduled"]
 
 
 def test_a_deletion_removes_the_vm_and_its_document(rig: Rig) -> None:
     (operation,) = rig.schedule(Kind.DELETION, "db")
-    assert operation["events"] == []
+    assert operation.events == []
     rig.run(8)
     with pytest.raises(errors.NotFoundError):
         queries.vm(rig.service, "db")
@@ -113,12 +111,12 @@ def test_a_deletion_removes_the_vm_and_its_document(rig: Rig) -> None:
 
 def test_cancelling_one_event_cancels_the_operation(rig: Rig) -> None:
     (operation,) = rig.schedule(Kind.HOST_UPDATE, "host-a")
-    canceled = maintenance.cancel_event(rig.service, OPERATOR, operation["events"][0]["id"])
-    assert {event["status"] for event in canceled["events"]} == {"Canceled"}
+    canceled = maintenance.cancel_event(rig.service, OPERATOR, operation.events[0].id)
+    assert {event.status for event in canceled.events} == {"Canceled"}
     with pytest.raises(errors.ConflictError, match="only what is Planned or Scheduled"):
-        maintenance.cancel_operation(rig.service, OPERATOR, operation["id"])
+        maintenance.cancel_operation(rig.service, OPERATOR, operation.id)
     with pytest.raises(errors.ConflictError, match="is over"):
-        maintenance.approve(rig.service, OPERATOR, operation["events"][0]["id"])
+        maintenance.approve(rig.service, OPERATOR, operation.events[0].id)
 
 
 def test_nothing_of_a_batch_is_scheduled_when_one_is_refused(rig: Rig) -> None:
@@ -126,7 +124,7 @@ def test_nothing_of_a_batch_is_scheduled_when_one_is_refused(rig: Rig) -> None:
         rig.schedule(Kind.HOST_UPDATE, "host-a", "no-such-host")
     with pytest.raises(errors.RefusedError):
         rig.schedule(Kind.HOST_UPDATE, "host-a", "host-a")
-    assert queries.operations(rig.service)["items"] == []
+    assert queries.operations(rig.service).items == []
 
 
 class Failing:
@@ -146,12 +144,12 @@ def test_after_the_last_try_it_has_failed(store: Store) -> None:
     rig = Rig(store, driver=Failing("pool_0", until=99)).settle_demo()
     (operation,) = rig.schedule(Kind.HARDWARE_FAILURE, "host-a")
     rig.run(20)
-    ended = queries.operation(rig.service, operation["id"])
-    assert (ended["status"], ended["failures"]) == ("Failed", {"pool_0": "out of order"})
-    (entry,) = history.page(rig.service, action="operation.failed")["items"]
-    assert entry["data"]["results"] == {"pool_0": "out of order", "pool_1": "done", "web-0": "done"}
-    assert queries.vm(rig.service, "pool_1")["host"] == "host-d"
-    assert queries.vm(rig.service, "pool_0")["host"] == "host-a"
+    ended = queries.operation(rig.service, operation.id)
+    assert (ended.status, ended.failures) == ("Failed", {"pool_0": "out of order"})
+    (entry,) = history.page(rig.service, action="operation.failed").items
+    assert entry.data["results"] == {"pool_0": "out of order", "pool_1": "done", "web-0": "done"}
+    assert queries.vm(rig.service, "pool_1").host == "host-d"
+    assert queries.vm(rig.service, "pool_0").host == "host-a"
 
 
 def listen_by_polling(rig: Rig, key: str) -> None:
@@ -162,15 +160,15 @@ def test_a_first_poll_takes_back_what_silence_approved(rig: Rig) -> None:
     for key in ("vm:db", "group:web", "group:pool"):
         listen_by_polling(rig, key)
     (operation,) = rig.schedule(Kind.HOST_UPDATE, "host-b")
-    assert {event["approved_by"] for event in operation["events"]} == {"silence"}
+    assert {event.approved_by for event in operation.events} == {"silence"}
     rig.guests.heard({"vm:db": rig.clock.now()})
     rig.tick()
-    (event,) = (event for event in operation["events"] if event["scope"] == "vm:db")
-    assert rig.event(event["id"])["status"] == "Scheduled"
-    assert "approval by db" in queries.explain_event(rig.service, event["id"])["sentence"]
-    rig.approve("db", "vm:db", event["id"])
+    (event,) = (event for event in operation.events if event.scope == "vm:db")
+    assert rig.event(event.id).status == "Scheduled"
+    assert "approval by db" in queries.explain_event(rig.service, event.id).sentence
+    rig.approve("db", "vm:db", event.id)
     rig.tick()
-    assert rig.event(event["id"])["status"] == "Started"
+    assert rig.event(event.id).status == "Started"
 
 
 def test_our_own_downtime_is_nobodys_silence(store: Store) -> None:
@@ -181,9 +179,9 @@ def test_our_own_downtime_is_nobodys_silence(store: Store) -> None:
     rig.clock.advance(hours=30)
     again = Rig(store, clock=rig.clock)
     upkeep.resume(again.service, alone=True)
-    assert queries.vm(again.service, "db")["listening"]
+    assert queries.vm(again.service, "db").listening
     again.clock.advance(hours=24)
-    assert not queries.vm(again.service, "db")["listening"]
+    assert not queries.vm(again.service, "db").listening
 
 
 def test_a_first_poll_counts_also_for_a_vm_that_was_there_before(rig: Rig) -> None:
@@ -191,10 +189,10 @@ def test_a_first_poll_counts_also_for_a_vm_that_was_there_before(rig: Rig) -> No
     fleet.remove_vm(rig.service, OPERATOR, "db")
     fleet.add_vm(rig.service, OPERATOR, VmSpec(name="db", host="host-b"))
     (operation,) = rig.schedule(Kind.HOST_UPDATE, "host-b")
-    (event,) = (event for event in operation["events"] if event["scope"] == "vm:db")
-    assert event["implied"]
+    (event,) = (event for event in operation.events if event.scope == "vm:db")
+    assert event.implied
     rig.guests.heard({"vm:db": rig.clock.now()})
-    assert rig.event(event["id"])["approved_at"] is None
+    assert rig.event(event.id).approved_at is None
 
 
 def test_a_machine_that_slept_was_not_told_anything(rig: Rig) -> None:
@@ -204,8 +202,8 @@ def test_a_machine_that_slept_was_not_told_anything(rig: Rig) -> None:
     (operation,) = rig.schedule(Kind.RESTART, "web-0")
     rig.clock.advance(hours=25)
     upkeep.keep_up(rig.service)
-    assert queries.vm(rig.service, "db")["listening"]
+    assert queries.vm(rig.service, "db").listening
     rig.tick()
-    assert queries.operation(rig.service, operation["id"])["status"] == "Scheduled"
+    assert queries.operation(rig.service, operation.id).status == "Scheduled"
     rig.run(35)
-    assert queries.operation(rig.service, operation["id"])["status"] == "Started"
+    assert queries.operation(rig.service, operation.id).status == "Started"

@@ -45,7 +45,7 @@ def test_the_same_as_one_by_one(sqlite_store: Store, seed: int, monkeypatch: pyt
         for access in ACCESSES:
             found = now(rig, access)
             _require_same(rig, found, access)
-            kinds |= {facts["kind"] for item in found["listed"] for facts in item["why"]["waiting_for"]}
+            kinds |= {facts["kind"] for item in found.listed for facts in item.why.waiting_for}
             with monkeypatch.context() as patched:
                 patched.setattr(Worlds, "to_explain", whole.load)
                 assert now(rig, access) == found
@@ -54,19 +54,19 @@ def test_the_same_as_one_by_one(sqlite_store: Store, seed: int, monkeypatch: pyt
 
 def _require_same(rig: Rig, found: Any, access: Access) -> None:
     seen = access.scopes
-    live = queries.events(rig.service, live=True, limit=1000, seen=seen)["items"]
+    live = queries.events(rig.service, live=True, limit=1000, seen=seen).items
     # Each on a page of its own order; of all of them together the same.
-    listed = [item for page in range(1, found["pages"] + 1) for item in now(rig, access, page=page)["listed"]]
-    assert sorted(item["id"] for item in listed) == sorted(event["id"] for event in live)
-    by_id = {event["id"]: event for event in live}
+    listed = [item for page in range(1, found.pages + 1) for item in now(rig, access, page=page).listed]
+    assert sorted(item.id for item in listed) == sorted(event.id for event in live)
+    by_id = {event.id: event for event in live}
     for item in listed:
-        assert all(item[name] == by_id[item["id"]][name] for name in by_id[item["id"]].__struct_fields__)
-        assert item["why"] == queries.explain_event(rig.service, item["id"], seen)
-    urgency = [(item["status"] == "Scheduled", item["not_before"]) for item in listed]
+        assert all(getattr(item, name) == getattr(by_id[item.id], name) for name in by_id[item.id].__struct_fields__)
+        assert item.why == queries.explain_event(rig.service, item.id, seen)
+    urgency = [(item.status == "Scheduled", item.not_before) for item in listed]
     assert urgency == sorted(urgency)
-    bars = {bar["id"]: bar for bar in found["bars"]}
-    assert bars.keys() == {event["id"] for event in queries.events(rig.service, limit=1000, seen=seen)["items"]}
-    assert found["live"] == sum(found["counts"].values()) == len(live)
+    bars = {bar.id: bar for bar in found.bars}
+    assert bars.keys() == {event.id for event in queries.events(rig.service, limit=1000, seen=seen).items}
+    assert found.live == sum(found.counts.values()) == len(live)
 
 
 def _fleet(chance: random.Random) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def _fleet(chance: random.Random) -> dict[str, Any]:
 
 
 def _do_something(rig: Rolling, chance: random.Random) -> None:
-    vms = [vm["name"] for vm in queries.vms(rig.service)["items"]]
+    vms = [vm.name for vm in queries.vms(rig.service).items]
     assert isinstance(rig.driver, Failing)
     rig.driver.hosts = frozenset(chance.sample(HOSTS, 2))
     kind = chance.choice([kind for kind in Kind if kind is not Kind.EVICTION])
@@ -93,8 +93,8 @@ def _do_something(rig: Rolling, chance: random.Random) -> None:
     try:
         match chance.randrange(6):
             case 0:
-                live = queries.events(rig.service, live=True)["items"]
-                maintenance.approve(rig.service, call, chance.choice(live or [{"id": "none"}])["id"])
+                live = queries.events(rig.service, live=True).items
+                maintenance.approve(rig.service, call, chance.choice([event.id for event in live] or ["none"]))
             case 1:
                 rig.pass_time(minutes=chance.choice([1, 20]))
             case 2:
@@ -109,36 +109,36 @@ def _do_something(rig: Rolling, chance: random.Random) -> None:
 def test_a_bar_from_its_appearance_to_its_end(rig: Rig) -> None:
     [update] = rig.schedule(Kind.HOST_UPDATE, "host-a")
     [restart] = rig.schedule(Kind.RESTART, "db")
-    bars = {bar["scope"]: bar for bar in now(rig)["bars"]}
+    bars = {bar.scope: bar for bar in now(rig).bars}
     assert bars.keys() == {"group:web", "group:pool", "vm:db"}
     web = bars["group:web"]
     assert (web.created_at, web.started_at, web.ended_at) == (START, None, None)
     assert web.expected_end == web.not_before + timedelta(seconds=9)
-    assert bars["vm:db"]["expected_end"] is None
-    maintenance.cancel_operation(rig.service, Call(actor="operator:ada"), restart["id"])
-    for event in update["events"]:
-        maintenance.approve(rig.service, Call(actor="operator:ada"), event["id"])
+    assert bars["vm:db"].expected_end is None
+    maintenance.cancel_operation(rig.service, Call(actor="operator:ada"), restart.id)
+    for event in update.events:
+        maintenance.approve(rig.service, Call(actor="operator:ada"), event.id)
     rig.tick()
     found = now(rig)
-    web = next(bar for bar in found["bars"] if bar["scope"] == "group:web")
+    web = next(bar for bar in found.bars if bar.scope == "group:web")
     assert (web.status, web.started_at, web.expected_end) == ("Started", START, START + timedelta(seconds=9))
-    assert found["counts"] == {"Started": 2, "Scheduled": 0}
+    assert found.counts == {"Started": 2, "Scheduled": 0}
     rig.run(20)
     found = now(rig)
-    assert (found["live"], found["listed"], found["more"]) == (0, [], More(live=False, ended=False))
-    assert {bar["status"] for bar in found["bars"]} == {"Completed", "Canceled"}
-    assert all(bar["expected_end"] is None for bar in found["bars"])
-    canceled = next(bar for bar in found["bars"] if bar["scope"] == "vm:db")
+    assert (found.live, found.listed, found.more) == (0, [], More(live=False, ended=False))
+    assert {bar.status for bar in found.bars} == {"Completed", "Canceled"}
+    assert all(bar.expected_end is None for bar in found.bars)
+    canceled = next(bar for bar in found.bars if bar.scope == "vm:db")
     assert (canceled.started_at, canceled.ended_at) == (None, START)
     rig.clock.advance(days=1)
-    assert now(rig)["bars"] == []
+    assert now(rig).bars == []
 
 
 def test_a_deletion_waits_for_an_earlier_one(rig: Rig) -> None:
     for name in ("pool_0", "pool_1"):
         rig.schedule(Kind.DELETION, name)
         rig.clock.advance(seconds=5)
-    first, second = ([facts["kind"] for facts in item["why"]["waiting_for"]] for item in now(rig)["listed"])
+    first, second = ([facts["kind"] for facts in item.why.waiting_for] for item in now(rig).listed)
     assert (first, second) == (["approval"], ["approval", "earlier-deletion"])
 
 
@@ -147,32 +147,32 @@ def test_pages_and_how_much_is_drawn(rig: Rig, monkeypatch: pytest.MonkeyPatch) 
     for name in ("web-0", "web-1", "web-2", "db", "batch"):
         rig.schedule(Kind.RESTART, name)
     pages = [now(rig, page=page, most=3) for page in (1, 2, 3)]
-    assert [len(page["listed"]) for page in pages] == [2, 2, 1]
-    assert len({item["id"] for page in pages for item in page["listed"]}) == 5
-    assert [(page["page"], page["pages"]) for page in pages] == [(1, 3), (2, 3), (3, 3)]
+    assert [len(page.listed) for page in pages] == [2, 2, 1]
+    assert len({item.id for page in pages for item in page.listed}) == 5
+    assert [(page.page, page.pages) for page in pages] == [(1, 3), (2, 3), (3, 3)]
     assert now(rig, page=99) == now(rig, page=3)
     assert now(rig, page=-1) == now(rig, page=1)
-    assert (len(pages[0]["bars"]), pages[0]["more"]) == (3, More(live=True, ended=False))
+    assert (len(pages[0].bars), pages[0].more) == (3, More(live=True, ended=False))
     for name in ("pool_0", "pool_1"):
         [made] = rig.schedule(Kind.RESTART, name)
-        maintenance.cancel_operation(rig.service, Call(actor="operator:ada"), made["id"])
+        maintenance.cancel_operation(rig.service, Call(actor="operator:ada"), made.id)
     found = now(rig, most=4)
-    assert [bar["status"] for bar in found["bars"]] == ["Scheduled"] * 4 + ["Canceled"]
-    assert found["more"] == More(live=True, ended=True)
-    assert len(now(rig, most=7)["bars"]) == 7
-    for item in queries.events(rig.service, live=True)["items"]:
-        maintenance.cancel_event(rig.service, Call(actor="operator:ada"), item["id"])
+    assert [bar.status for bar in found.bars] == ["Scheduled"] * 4 + ["Canceled"]
+    assert found.more == More(live=True, ended=True)
+    assert len(now(rig, most=7).bars) == 7
+    for item in queries.events(rig.service, live=True).items:
+        maintenance.cancel_event(rig.service, Call(actor="operator:ada"), item.id)
     found = now(rig, most=3)
-    assert (len(found["bars"]), found["more"]) == (3, More(live=False, ended=True))
+    assert (len(found.bars), found.more) == (3, More(live=False, ended=True))
 
 
 def test_of_one_scope(rig: Rig) -> None:
     rig.schedule(Kind.HOST_UPDATE, "host-a")
     found = now(rig, scope="group:web")
-    assert {bar["scope"] for bar in found["bars"]} == {item["scope"] for item in found["listed"]} == {"group:web"}
-    assert found["live"] == 1
+    assert {bar.scope for bar in found.bars} == {item.scope for item in found.listed} == {"group:web"}
+    assert found.live == 1
     other = now(rig, TENANT, scope="group:pool")
-    assert (other["bars"], other["listed"], other["live"]) == ([], [], 0)
+    assert (other.bars, other.listed, other.live) == ([], [], 0)
 
 
 def test_what_the_caller_may_do(rig: Rig) -> None:
@@ -181,8 +181,8 @@ def test_what_the_caller_may_do(rig: Rig) -> None:
     rig.schedule(Kind.RESTART, "web-1", call=tenant)
     may = {
         str(access.role): [
-            (item["kind"], item["may_approve"], item["may_cancel"])
-            for item in sorted(now(rig, access, scope="group:web")["listed"], key=lambda item: str(item["kind"]))
+            (item.kind, item.may_approve, item.may_cancel)
+            for item in sorted(now(rig, access, scope="group:web").listed, key=lambda item: str(item.kind))
         ]
         for access in (ALL, TENANT, roles.access("viewer", "web"))
     }
@@ -191,30 +191,30 @@ def test_what_the_caller_may_do(rig: Rig) -> None:
         "tenant": [("host-update", True, False), ("restart", True, True)],
         "viewer": [("host-update", False, False), ("restart", False, False)],
     }
-    for item in now(rig)["listed"]:
-        maintenance.approve(rig.service, Call(actor="operator:ada"), item["id"])
-    found = now(rig)["listed"]
-    assert [(item["approved_by"], item["may_approve"], item["may_cancel"]) for item in found] == [
+    for item in now(rig).listed:
+        maintenance.approve(rig.service, Call(actor="operator:ada"), item.id)
+    found = now(rig).listed
+    assert [(item.approved_by, item.may_approve, item.may_cancel) for item in found] == [
         ("operator:ada", False, True)
     ] * 3
     rig.tick()
-    started = [item for item in now(rig)["listed"] if item["status"] == "Started"]
+    started = [item for item in now(rig).listed if item.status == "Started"]
     assert started
-    assert not any(item["may_approve"] or item["may_cancel"] for item in started)
+    assert not any(item.may_approve or item.may_cancel for item in started)
 
 
 def test_who_is_somebody_else_is_not_told(rig: Rig) -> None:
     operator = Call(actor="operator:secret-name", token_id="t", reason="secret reason")
     [update] = rig.schedule(Kind.HOST_UPDATE, "host-a", call=operator)
-    for event in update["events"]:
-        maintenance.approve(rig.service, operator, event["id"])
+    for event in update.events:
+        maintenance.approve(rig.service, operator, event.id)
     everything = msgspec.json.encode(now(rig)).decode()
     mine = msgspec.json.encode(now(rig, TENANT)).decode()
     assert "secret" in everything
     assert "pool" in everything
     assert "secret" not in mine
     assert "pool" not in mine
-    assert [item["approved_by"] for item in now(rig, TENANT)["listed"]] == ["operator"]
+    assert [item.approved_by for item in now(rig, TENANT).listed] == ["operator"]
 
 
 @pytest.fixture
@@ -235,7 +235,7 @@ def crowded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Rig:
 
 
 def shown(found: Any) -> list[str]:
-    return [name for item in found["items"] for name in item["resources"]]
+    return [name for item in found.items for name in item.resources]
 
 
 def test_of_a_group_and_of_a_host(crowded: Rig) -> None:
@@ -243,12 +243,12 @@ def test_of_a_group_and_of_a_host(crowded: Rig) -> None:
         overview.of_group(crowded.service, "new", roles.EVERYTHING),
         overview.of_host(crowded.service, "host-d", roles.EVERYTHING),
     ):
-        assert (shown(found), found["more"]) == (["new-3", "new-2"], True)
+        assert (shown(found), found.more) == (["new-3", "new-2"], True)
 
 
 def test_what_has_started_is_first(crowded: Rig) -> None:
     found = overview.of_group(crowded.service, "new", roles.EVERYTHING)
-    maintenance.approve(crowded.service, OPERATOR, found["items"][1]["id"])
+    maintenance.approve(crowded.service, OPERATOR, found.items[1].id)
     crowded.tick()
     assert shown(overview.of_group(crowded.service, "new", roles.EVERYTHING)) == ["new-2", "new-3"]
 
@@ -257,4 +257,4 @@ def test_of_a_vm(rig: Rig) -> None:
     rig.schedule(Kind.RESTART, "db", notice=timedelta(minutes=60))
     rig.schedule(Kind.REDEPLOY, "db", notice=timedelta(minutes=30))
     found = overview.of_vm(rig.service, "db", roles.EVERYTHING)
-    assert ([item["type"] for item in found["items"]], found["more"]) == (["Redeploy", "Reboot"], False)
+    assert ([item.type for item in found.items], found.more) == (["Redeploy", "Reboot"], False)

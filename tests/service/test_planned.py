@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from tests.service.rig import OPERATOR, START, ManualClock, Rig
 
@@ -32,7 +33,7 @@ def wait_until(rig: Rig, moment: datetime) -> None:
 
 
 def state(rig: Rig, operation: Any) -> Any:
-    return queries.operation(rig.service, operation["id"])
+    return queries.operation(rig.service, operation.id)
 
 
 @pytest.fixture
@@ -44,17 +45,20 @@ def night(rig: Rig) -> Rig:
 
 def test_guests_see_it_when_the_opening_minus_its_notice_is_reached(night: Rig) -> None:
     (operation,) = night.schedule(Kind.HOST_UPDATE, "host-b")
-    assert (operation["status"], operation["events"]) == ("Planned", [])
-    assert (operation["announce_at"], operation["not_before"]) == ("2026-01-05T21:44:00Z", "2026-01-05T22:00:00Z")
-    explained = queries.explain_operation(night.service, operation["id"])
-    assert explained["sentence"] == (
+    assert (operation.status, operation.events) == ("Planned", [])
+    assert (operation.announce_at, operation.not_before) == (
+        datetime.fromisoformat("2026-01-05T21:44:00Z"),
+        datetime.fromisoformat("2026-01-05T22:00:00Z"),
+    )
+    explained = queries.explain_operation(night.service, operation.id)
+    assert explained.sentence == (
         "It is planned; guests are told at 2026-01-05 21:44:00 UTC, because the window of web "
         "(daily 22:00-04:00 UTC) opens at 2026-01-05 22:00:00 UTC."
     )
-    assert queries.operations(night.service, status="Planned")["items"] == [state(night, operation)]
+    assert queries.operations(night.service, status="Planned").items == [state(night, operation)]
     look_at(night, TOLD - timedelta(seconds=1))
     assert night.published.incarnations == {}
-    assert queries.events(night.service)["items"] == []
+    assert queries.events(night.service).items == []
     look_at(night, TOLD)
     assert {scope: len(seen) for scope, seen in night.published.incarnations.items()} == {
         "group:web": 1,
@@ -62,16 +66,18 @@ def test_guests_see_it_when_the_opening_minus_its_notice_is_reached(night: Rig) 
         "vm:db": 1,
     }
     announced = state(night, operation)
-    assert (announced["status"], announced["announce_at"], len(announced["events"])) == ("Scheduled", None, 3)
-    assert queries.explain_operation(night.service, operation["id"])["since"] == "2026-01-05T21:44:00Z"
-    assert {event["not_before"] for event in announced["events"]} == {"2026-01-05T22:00:00Z"}
-    assert night.actions(operation=operation["id"], action="operation.") == ["operation.planned", "operation.scheduled"]
-    for event in announced["events"]:
-        maintenance.approve(night.service, OPERATOR, event["id"])
+    assert (announced.status, announced.announce_at, len(announced.events)) == ("Scheduled", None, 3)
+    assert queries.explain_operation(night.service, operation.id).since == datetime.fromisoformat(
+        "2026-01-05T21:44:00Z"
+    )
+    assert {event.not_before for event in announced.events} == {datetime.fromisoformat("2026-01-05T22:00:00Z")}
+    assert night.actions(operation=operation.id, action="operation.") == ["operation.planned", "operation.scheduled"]
+    for event in announced.events:
+        maintenance.approve(night.service, OPERATOR, event.id)
     night.tick()
-    assert state(night, operation)["status"] == "Scheduled"
+    assert state(night, operation).status == "Scheduled"
     look_at(night, datetime(2026, 1, 5, 22, 0, tzinfo=UTC))
-    assert state(night, operation)["status"] == "Started"
+    assert state(night, operation).status == "Started"
 
 
 def test_another_process_announces_what_one_that_died_had_planned(night: Rig) -> None:
@@ -79,22 +85,22 @@ def test_another_process_announces_what_one_that_died_had_planned(night: Rig) ->
     other = Rig(night.service.store, clock=ManualClock(TOLD - timedelta(minutes=46)))
     upkeep.resume(other.service, alone=False)
     other.tick()
-    assert state(other, operation)["status"] == "Planned"
+    assert state(other, operation).status == "Planned"
     look_at(other, TOLD - timedelta(minutes=45))
-    assert state(other, operation)["status"] == "Scheduled"
+    assert state(other, operation).status == "Scheduled"
     look_at(night, TOLD - timedelta(minutes=45))
-    assert len(state(night, operation)["events"]) == 3
+    assert len(state(night, operation).events) == 3
 
 
 def test_a_window_that_is_changed_or_taken_away_is_heeded_at_once(night: Rig) -> None:
     (operation,) = night.schedule(Kind.HOST_UPDATE, "host-b")
     windows(night, "daily 23:00-04:00 UTC")
     night.tick()
-    assert state(night, operation)["announce_at"] == "2026-01-05T22:44:00Z"
+    assert state(night, operation).announce_at == datetime.fromisoformat("2026-01-05T22:44:00Z")
     windows(night, key="vm:db")
     windows(night)
     night.tick()
-    assert state(night, operation)["status"] == "Scheduled"
+    assert state(night, operation).status == "Scheduled"
 
 
 def test_nobody_knows_when_while_windows_have_no_hours_in_common(night: Rig) -> None:
@@ -102,9 +108,9 @@ def test_nobody_knows_when_while_windows_have_no_hours_in_common(night: Rig) -> 
     windows(night, "daily 12:00-13:00 UTC", key="vm:db")
     night.tick()
     held = state(night, operation)
-    assert (held["status"], held["announce_at"], held["not_before"]) == ("Planned", None, None)
-    explained = queries.explain_operation(night.service, operation["id"])
-    assert (explained["until"], explained["sentence"]) == (
+    assert (held.status, held.announce_at, held.not_before) == ("Planned", None, None)
+    explained = queries.explain_operation(night.service, operation.id)
+    assert (explained.until, explained.sentence) == (
         None,
         "The windows of db (daily 12:00-13:00 UTC) and web (daily 22:00-04:00 UTC) have no hours in common: "
         "change one of them.",
@@ -112,26 +118,29 @@ def test_nobody_knows_when_while_windows_have_no_hours_in_common(night: Rig) -> 
     windows(night, "daily 23:00-00:00 UTC", key="vm:db")
     night.tick()
     again = state(night, operation)
-    assert (again["announce_at"], again["not_before"]) == ("2026-01-05T22:44:00Z", "2026-01-05T23:00:00Z")
+    assert (again.announce_at, again.not_before) == (
+        datetime.fromisoformat("2026-01-05T22:44:00Z"),
+        datetime.fromisoformat("2026-01-05T23:00:00Z"),
+    )
 
 
 def test_who_comes_before_is_told_and_who_leaves_is_not(night: Rig) -> None:
     (operation,) = night.schedule(Kind.HOST_UPDATE, "host-b")
     fleet.add_vm(night.service, OPERATOR, VmSpec(name="new", host="host-b"))
     fleet.set_vm(night.service, OPERATOR, "db", VmChange(host="host-c"))
-    assert state(night, operation)["vms"] == ["new", "pool_2", "pool_3", "web-1"]
+    assert state(night, operation).vms == ["new", "pool_2", "pool_3", "web-1"]
     look_at(night, TOLD)
-    assert {event["scope"] for event in state(night, operation)["events"]} == {"group:web", "group:pool", "vm:new"}
+    assert {event.scope for event in state(night, operation).events} == {"group:web", "group:pool", "vm:new"}
 
 
 def test_it_can_be_cancelled_and_is_by_a_failure(night: Rig) -> None:
     (update,) = night.schedule(Kind.HOST_UPDATE, "host-b")
     with pytest.raises(errors.ConflictError, match="a host-update that is Planned already"):
         night.schedule(Kind.HOST_UPDATE, "host-b")
-    maintenance.cancel_operation(night.service, OPERATOR, update["id"])
+    maintenance.cancel_operation(night.service, OPERATOR, update.id)
     (reboot,) = night.schedule(Kind.HOST_REBOOT, "host-b")
     night.schedule(Kind.HARDWARE_FAILURE, "host-b")
-    assert [state(night, each)["status"] for each in (update, reboot)] == ["Canceled", "Canceled"]
+    assert [state(night, each).status for each in (update, reboot)] == ["Canceled", "Canceled"]
     assert set(night.published.incarnations) == {"group:web", "group:pool", "vm:db"}
 
 
@@ -141,40 +150,40 @@ def test_a_vm_on_the_way_there_is_waited_for(night: Rig) -> None:
         fleet.set_host(night.service, OPERATOR, host, HostChange(cordoned=True))
     wait_until(night, TOLD - timedelta(seconds=1))
     (move,) = night.schedule(Kind.REDEPLOY, "batch")
-    maintenance.approve(night.service, OPERATOR, move["events"][0]["id"])
+    maintenance.approve(night.service, OPERATOR, move.events[0].id)
     night.tick()
-    assert state(night, move)["targets"] == {"batch": "host-b"}
+    assert state(night, move).targets == {"batch": "host-b"}
     look_at(night, TOLD)
-    assert queries.explain_operation(night.service, update["id"])["sentence"] == (
-        f"It waits until operation {move['id']} on its host has ended."
+    assert queries.explain_operation(night.service, update.id).sentence == (
+        f"It waits until operation {move.id} on its host has ended."
     )
     night.run(120, step=5)
-    assert "batch" in state(night, update)["vms"]
-    assert (state(night, update)["status"], state(night, move)["status"]) == ("Scheduled", "Completed")
+    assert "batch" in state(night, update).vms
+    assert (state(night, update).status, state(night, move).status) == ("Scheduled", "Completed")
 
 
 def test_a_preview_tells_it_and_writes_nothing(night: Rig) -> None:
     seen = preview.preview(night.service, OPERATOR, kind=Kind.HOST_UPDATE, names=["host-b"])
-    (shown,) = seen["operations"]
-    assert (shown["status"], shown["events"]) == ("Planned", [])
-    assert (shown["announce_at"], shown["earliest"], shown["latest"]) == (
+    (shown,) = seen.operations
+    assert (shown.status, shown.events) == ("Planned", [])
+    assert msgspec.to_builtins([shown.announce_at, shown.earliest, shown.latest]) == [
         "2026-01-05T21:44:00Z",
         "2026-01-05T22:00:00Z",
         "2026-01-05T22:00:00Z",
-    )
-    assert queries.operations(night.service)["items"] == []
+    ]
+    assert queries.operations(night.service).items == []
 
 
 def test_operators_see_it_beside_what_is_live_and_tenants_do_not(night: Rig) -> None:
     (operation,) = night.schedule(Kind.HOST_UPDATE, "host-b")
-    (shown,) = overview.planned(night.service, EVERYTHING)["items"]
-    assert (shown["id"], shown["why"]["until"]) == (operation["id"], operation["not_before"])
-    assert overview.planned(night.service, EVERYTHING, host="host-a")["items"] == []
-    assert len(overview.planned(night.service, EVERYTHING, host="host-b")["items"]) == 1
-    assert overview.planned(night.service, TENANT)["items"] == []
+    (shown,) = overview.planned(night.service, EVERYTHING).items
+    assert (shown.id, shown.why.until) == (operation.id, operation.not_before)
+    assert overview.planned(night.service, EVERYTHING, host="host-a").items == []
+    assert len(overview.planned(night.service, EVERYTHING, host="host-b").items) == 1
+    assert overview.planned(night.service, TENANT).items == []
     with pytest.raises(errors.NotFoundError):
-        queries.operation(night.service, operation["id"], TENANT.scopes)
+        queries.operation(night.service, operation.id, TENANT.scopes)
     tenant = Call(actor="tenant:web", access=TENANT)
     with pytest.raises(errors.NotFoundError):
-        maintenance.cancel_operation(night.service, tenant, operation["id"])
+        maintenance.cancel_operation(night.service, tenant, operation.id)
     assert night.clock.now() == START

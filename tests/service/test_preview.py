@@ -68,18 +68,20 @@ def refusal(ask: Callable[[], object]) -> str:
 
 def what_came(rig: Rig, operation: Any, call: Call, made: set[str]) -> Any:
     """A scheduled operation as a preview would tell it: without the ids that were made then."""
-    explained = queries.explain_operation(rig.service, operation["id"], call.access.scopes)
+    explained = queries.explain_operation(rig.service, operation.id, call.access.scopes)
     waiting = [
-        {key: value for key, value in facts.items() if str(value) not in made} for facts in explained["waiting_for"]
+        {key: value for key, value in facts.items() if str(value) not in made} for facts in explained.waiting_for
     ]
-    started = operation["status"] == "Started"
-    return {
-        **operation,
+    started = operation.status == "Started"
+    return msgspec.to_builtins(operation) | {
         "id": "",
-        "events": [{**event, "id": "", "operation": "", "told": told(rig, event)} for event in operation["events"]],
-        "latest": operation["started_at"] or explained["until"],
-        "sentence": explained["sentence"],
-        "sentences": explained["sentences"],
+        "events": [
+            msgspec.to_builtins(event) | {"id": "", "operation": "", "told": told(rig, event)}
+            for event in operation.events
+        ],
+        "latest": msgspec.to_builtins(operation.started_at or explained.until),
+        "sentence": explained.sentence,
+        "sentences": explained.sentences,
         "waiting_for": [facts for facts in waiting if facts["kind"] == "target-host"] if started else waiting,
     }
 
@@ -96,15 +98,15 @@ def in_any_order(view: Any) -> Any:
 
 def told(rig: Rig, event: Any) -> Any:
     """By the published document, in the newest version."""
-    shown = json.loads(document.render(rig.published.latest[event["scope"]], versions.NEWEST))
-    (found,) = [each for each in shown["Events"] if each["EventId"] == event["id"]]
+    shown = json.loads(document.render(rig.published.latest[event.scope], versions.NEWEST))
+    (found,) = [each for each in shown["Events"] if each["EventId"] == event.id]
     return {**found, "EventId": preview.NOT_YET_KNOWN}
 
 
 def compare(rig: Rig, kind: Kind, names: list[str], call: Call, notice: timedelta | None) -> str:
     """Preview, then do it; gives what it came to."""
-    live = {each["id"]: each for each in queries.operations(rig.service, live=True, limit=1000)["items"]}
-    cordoned = {each["name"] for each in queries.hosts(rig.service, cordoned=True)["items"]}
+    live = {each.id: each for each in queries.operations(rig.service, live=True, limit=1000).items}
+    cordoned = {each.name for each in queries.hosts(rig.service, cordoned=True).items}
     try:
         shown = previewed(rig, kind, *names, call=call, notice=notice)
     except errors.ForenoticeError as error:
@@ -115,7 +117,7 @@ def compare(rig: Rig, kind: Kind, names: list[str], call: Call, notice: timedelt
         assert refusal(lambda: rig.schedule(kind, *names, call=call, notice=notice)) == refused
         return refused.partition(":")[0]
     made = rig.schedule(kind, *names, call=call, notice=notice)
-    ids = {each["id"] for each in made} | {event["id"] for each in made for event in each["events"]}
+    ids = {each.id for each in made} | {event.id for each in made for event in each.events}
     assert len(shown["operations"]) == len(names)
     for expected, operation in zip(shown["operations"], made, strict=True):
         came = what_came(rig, operation, call, ids)
@@ -126,24 +128,24 @@ def compare(rig: Rig, kind: Kind, names: list[str], call: Call, notice: timedelt
             assert earliest == came["started_at"]
         assert in_any_order(expected) == in_any_order(came)
         assert expected["latest"] is None or earliest <= expected["latest"]
-    known = {each["id"]: each for each in queries.operations(rig.service, limit=10_000)["items"]}
+    known = {each.id: each for each in queries.operations(rig.service, limit=10_000).items}
     assert {each["id"]: each["status"] for each in shown["ends"]} == {
-        key: known[key]["status"] for key in live if known[key]["ended_at"]
+        key: known[key].status for key in live if known[key].ended_at
     }
-    now_cordoned = {each["name"] for each in queries.hosts(rig.service, cordoned=True)["items"]}
+    now_cordoned = {each.name for each in queries.hosts(rig.service, cordoned=True).items}
     assert set(shown["cordons"]) == now_cordoned - cordoned
-    events = {each["id"] for each in queries.events(rig.service, limit=10_000)["items"]}
+    events = {each.id for each in queries.events(rig.service, limit=10_000).items}
     assert set(GUID.findall(json.dumps(shown))) <= (known.keys() | events) - ids
-    return str(made[0]["status"])
+    return str(made[0].status)
 
 
 def live_a_while(rig: Rig, dice: random.Random) -> None:
     """Something that changes what the next preview finds."""
     match dice.randrange(6):
         case 0 | 1:
-            waiting = [each for each in queries.events(rig.service, live=True)["items"] if not each["approved_at"]]
+            waiting = [each for each in queries.events(rig.service, live=True).items if not each.approved_at]
             if waiting:
-                maintenance.approve(rig.service, OPERATOR, dice.choice(waiting)["id"])
+                maintenance.approve(rig.service, OPERATOR, dice.choice(waiting).id)
         case 2:
             scope = dice.choice(["group:web", "group:pool", "vm:db", "vm:batch"])
             known = POLICIES + OF_GROUPS if scope.startswith("group:") else POLICIES
@@ -217,7 +219,7 @@ def test_why_nothing_happens_yet_after_a_restart(demo: Rig) -> None:
 def test_a_failure_waits_for_nobody_and_ends_what_was_announced(demo: Rig) -> None:
     (update,) = demo.schedule(Kind.HOST_UPDATE, "host-a")
     found = previewed(demo, Kind.HARDWARE_FAILURE, "host-a")
-    assert [each["id"] for each in found["ends"]] == [update["id"]]
+    assert [each["id"] for each in found["ends"]] == [update.id]
     assert found["cordons"] == ["host-a"]
     (shown,) = found["operations"]
     assert (shown["status"], shown["sentence"]) == ("Started", STARTED)
@@ -261,8 +263,8 @@ def test_a_tenant_is_limited(demo: Rig, kind: Kind) -> None:
 def test_somebody_elses_reasons_are_not_told(demo: Rig) -> None:
     """Another's operation is in the way of a tenant's redeploy: that is said, whose it is not."""
     (update,) = demo.schedule(Kind.HOST_UPDATE, "host-a", call=Call(actor="operator:secret"))
-    for event in update["events"]:
-        maintenance.approve(demo.service, OPERATOR, event["id"])
+    for event in update.events:
+        maintenance.approve(demo.service, OPERATOR, event.id)
     demo.tick()
     (shown,) = previewed(demo, Kind.RESTART, "web-0", call=TENANT)["operations"]
     assert "another operation on web-0 to end" in shown["sentence"]

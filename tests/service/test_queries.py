@@ -42,11 +42,11 @@ def full(**hosts: Any) -> dict[str, Any]:
 
 def waits_for_host(rig: Rig) -> bool:
     rig.schedule(Kind.LIVE_MIGRATION, HOSTS[0])
-    (event,) = queries.events(rig.service, live=True)["items"]
-    explained = queries.explain_event(rig.service, event["id"])
-    kinds = [facts["kind"] for facts in explained["waiting_for"]]
-    operation = queries.explain_operation(rig.service, event["operation"])
-    assert [facts["kind"] for facts in operation["waiting_for"]] == kinds
+    (event,) = queries.events(rig.service, live=True).items
+    explained = queries.explain_event(rig.service, event.id)
+    kinds = [facts["kind"] for facts in explained.waiting_for]
+    operation = queries.explain_operation(rig.service, event.operation)
+    assert [facts["kind"] for facts in operation.waiting_for] == kinds
     assert kinds[0] == "approval"
     return "target-host" in kinds
 
@@ -77,15 +77,15 @@ def test_where_others_are_on_their_way_is_looked_at_closely(empty: Rolling) -> N
     """A VM of another update domain is about to arrive on the only host that is free."""
     empty.settle(full(spare={}))
     empty.schedule(Kind.REDEPLOY, LAST)
-    (event,) = queries.events(empty.service, live=True)["items"]
-    empty.approve(LAST, "group:g", event["id"])
+    (event,) = queries.events(empty.service, live=True).items
+    empty.approve(LAST, "group:g", event.id)
     empty.tick()
     empty.schedule(Kind.LIVE_MIGRATION, HOSTS[0])
-    (mine,) = [each for each in queries.events(empty.service, live=True)["items"] if each["id"] != event["id"]]
-    kinds = [facts["kind"] for facts in queries.explain_event(empty.service, mine["id"])["waiting_for"]]
+    (mine,) = [each for each in queries.events(empty.service, live=True).items if each.id != event.id]
+    kinds = [facts["kind"] for facts in queries.explain_event(empty.service, mine.id).waiting_for]
     assert "target-host" in kinds
     fleet.add_host(empty.service, OPERATOR, NewHost(name="spare-2"))
-    kinds = [facts["kind"] for facts in queries.explain_event(empty.service, mine["id"])["waiting_for"]]
+    kinds = [facts["kind"] for facts in queries.explain_event(empty.service, mine.id).waiting_for]
     assert "target-host" not in kinds
 
 
@@ -112,20 +112,20 @@ def test_what_others_are_told_elsewhere_explains_nothing(
     empty.settle(CROSSED)
     for host in "abc":
         empty.schedule(kind, host)
-    started = next(each for each in queries.operations(empty.service)["items"] if each["host"] == "b")
-    for event in started["events"]:
-        empty.approve(event["resources"][0], event["scope"], event["id"])
+    started = next(each for each in queries.operations(empty.service).items if each.host == "b")
+    for event in started.events:
+        empty.approve(event.resources[0], event.scope, event.id)
     empty.tick()
 
     def explained() -> list[Any]:
-        live = queries.operations(empty.service, live=True)["items"]
-        told = [queries.explain_operation(empty.service, each["id"]) for each in live]
-        return told + [queries.explain_event(empty.service, event["id"]) for each in live for event in each["events"]]
+        live = queries.operations(empty.service, live=True).items
+        told = [queries.explain_operation(empty.service, each.id) for each in live]
+        return told + [queries.explain_event(empty.service, event.id) for each in live for event in each.events]
 
     briefly = explained()
     monkeypatch.setattr(Worlds, "to_explain", whole.load)
     assert explained() == briefly
-    assert any(facts["kind"] == "update-domain" for each in briefly for facts in each["waiting_for"])
+    assert any(facts["kind"] == "update-domain" for each in briefly for facts in each.waiting_for)
 
 
 def test_moves_of_others_fill_a_host_also_where_they_are_not_looked_at(empty: Rolling) -> None:
@@ -138,35 +138,35 @@ def test_moves_of_others_fill_a_host_also_where_they_are_not_looked_at(empty: Ro
     )
     for name in ("one", "two"):
         empty.schedule(Kind.REDEPLOY, name)
-    events = {each["resources"][0]: each["id"] for each in queries.events(empty.service, live=True)["items"]}
+    events = {each.resources[0]: each.id for each in queries.events(empty.service, live=True).items}
     for name in ("one", "two"):
         empty.approve(name, f"vm:{name}", events[name])
         empty.tick()
-    found = {each["vms"][0]: each for each in queries.operations(empty.service, live=True)["items"]}
-    assert (found["one"]["targets"], found["two"]["targets"]) == ({"one": "c"}, {})
+    found = {each.vms[0]: each for each in queries.operations(empty.service, live=True).items}
+    assert (found["one"].targets, found["two"].targets) == ({"one": "c"}, {})
     said = queries.explain_event(empty.service, events["two"])
-    assert said["sentence"] == (
+    assert said.sentence == (
         "No host has enough capacity left for two (size 2): make room, raise a capacity, or add or uncordon a host."
     )
-    assert said["waiting_for"] == [{"kind": "target-host", "vm": "two", "size": 2}]
-    assert queries.host(empty.service, "c")["used"] == 2
+    assert said.waiting_for == [{"kind": "target-host", "vm": "two", "size": 2}]
+    assert queries.host(empty.service, "c").used == 2
     fleet.set_host(empty.service, OPERATOR, "c", HostChange(capacity=4))
     empty.tick()
-    assert queries.operation(empty.service, found["two"]["id"])["targets"] == {"two": "c"}
-    (listed,) = queries.hosts(empty.service, name="c")["items"]
-    assert (listed["used"], listed["vms"]) == (4, 0)
+    assert queries.operation(empty.service, found["two"].id).targets == {"two": "c"}
+    (listed,) = queries.hosts(empty.service, name="c").items
+    assert (listed.used, listed.vms) == (4, 0)
 
 
 def test_a_failure_says_that_it_waits_for_room(empty: Rolling) -> None:
     empty.settle({"hosts": {"a": {}, "b": {"capacity": 1}}, "vms": {"big": {"host": "a", "size": 2, "policy": ASKED}}})
     empty.schedule(Kind.HARDWARE_FAILURE, "a")
-    (event,) = queries.events(empty.service, live=True)["items"]
-    said = queries.explain_event(empty.service, event["id"])
-    assert said["sentence"] == (
+    (event,) = queries.events(empty.service, live=True).items
+    said = queries.explain_event(empty.service, event.id)
+    assert said.sentence == (
         "It has started, but no host has enough capacity left for big (size 2): make room, raise a capacity, or add or "
         "uncordon a host."
     )
-    assert said["waiting_for"] == [{"kind": "target-host", "vm": "big", "size": 2}]
+    assert said.waiting_for == [{"kind": "target-host", "vm": "big", "size": 2}]
 
 
 ADDRESSES = {"web-0": "127.1.0.10", "web-2": "127.1.0.12", "pool_4": "127.1.0.24", "db": "127.1.0.30"}
@@ -179,8 +179,8 @@ def busy(rig: Rig) -> Rig:
     rig.clock.advance(seconds=7)
     (update,) = rig.schedule(Kind.HOST_UPDATE, "host-c")
     rig.schedule(Kind.DELETION, "pool_0")
-    for event in update["events"]:
-        maintenance.approve(rig.service, OPERATOR, event["id"])
+    for event in update.events:
+        maintenance.approve(rig.service, OPERATOR, event.id)
     rig.tick()
     return rig
 
@@ -229,8 +229,8 @@ def test_events_of_one_command_are_listed_as_the_document_has_them(rig: Rig) -> 
     shown = msgspec.json.decode(queries.document(rig.service, "pool_0"))["Events"]
     assert [name for event in shown for name in event["Resources"]] == wanted
     for descending in (False, True):
-        listed = queries.events(rig.service, group="pool", descending=descending)["items"]
-        assert [name for event in listed for name in event["resources"]] == wanted
+        listed = queries.events(rig.service, group="pool", descending=descending).items
+        assert [name for event in listed for name in event.resources] == wanted
     first = queries.events(rig.service, limit=3)
-    rest = queries.events(rig.service, after=first["next"], limit=3)
-    assert {event["id"] for event in (*first["items"], *rest["items"])} == {event["EventId"] for event in shown}
+    rest = queries.events(rig.service, after=str(first.next), limit=3)
+    assert {event.id for event in (*first.items, *rest.items)} == {event["EventId"] for event in shown}

@@ -39,12 +39,12 @@ def stored(rig: Rig, task: Task) -> bool:
 
 def test_a_result_is_stored_and_the_next_tick_takes_it(rig: Rig) -> None:
     task = started(rig)
-    assert tell(rig, task)["id"] == task.operation
+    assert tell(rig, task).id == task.operation
     assert stored(rig, task)
     ticked = tick.tick(rig.service, under_way=[task.operation])
     # The process that made the call learns that nobody waits for it.
     assert (ticked.tasks, ticked.lost) == ([], {task.operation})
-    assert queries.operation(rig.service, task.operation)["failures"] == {}
+    assert queries.operation(rig.service, task.operation).failures == {}
     assert rig.actions(action="driver.") == ["driver.answered", "driver.finished"]
 
 
@@ -72,7 +72,7 @@ def test_it_is_taken_up_after_whoever_asked_has_died(rig: Rig, store: Store) -> 
     tell(again, task)
     assert not tick.tick(again.service).tasks
     again.run(3)
-    assert queries.operation(again.service, task.operation)["status"] == "Completed"
+    assert queries.operation(again.service, task.operation).status == "Completed"
     # The outside may not have heard that we heard.
     tell(again, task)
     with pytest.raises(errors.ConflictError, match="Completed") as found:
@@ -90,7 +90,7 @@ def test_what_fits_nothing_is_refused_with_the_state(rig: Rig) -> None:
         assert found.value.facts == {"operation": task.operation, "status": "Started", "attempt": 1}
     (scheduled,) = rig.schedule(Kind.HOST_UPDATE, "host-b")
     with pytest.raises(errors.ConflictError, match="is Scheduled"):
-        results.record(rig.service, OPERATOR, scheduled["id"], attempt=1)
+        results.record(rig.service, OPERATOR, scheduled.id, attempt=1)
     with pytest.raises(errors.ConflictError, match="no webhook driver"):
         tell(Rig(rig.service.store, clock=rig.clock), task)
 

@@ -35,16 +35,16 @@ def rolling(store: Store, gates_at_once: int = 4, **gates: tuple[str, ...]) -> I
 
 
 def start(rig: Rolling, gate: str | None = None, hosts: str = "*") -> str:
-    return str(rollouts.start(rig.service, OPERATOR, request(hosts=hosts, gate=gate))["id"])
+    return str(rollouts.start(rig.service, OPERATOR, request(hosts=hosts, gate=gate)).id)
 
 
 def test_it_goes_on_when_something_has_ended(sqlite_store: Store) -> None:
     with rolling(sqlite_store) as rig:
         found = start(rig)
         wait_for(lambda: rig.hosts(found)["host-a"] == "Under way")
-        (operation,) = queries.operations(rig.service, live=True)["items"]
+        (operation,) = queries.operations(rig.service, live=True).items
         # By the clock it would be looked at in a minute.
-        maintenance.cancel_operation(rig.service, OPERATOR, operation["id"])
+        maintenance.cancel_operation(rig.service, OPERATOR, operation.id)
         wait_for(lambda: rig.hosts(found)["host-b"] == "Under way")
         assert rig.hosts(found)["host-a"] == "Skipped"
 
@@ -68,8 +68,8 @@ def test_a_gate_that_raises_is_red(sqlite_store: Store) -> None:
     with structlog.testing.capture_logs() as logs, rolling(sqlite_store) as rig:
         rig.service.gates = BrokenGates({"health": ("true",)}, rig.service.outgoing)
         found = start(rig, "health")
-        wait_for(lambda: rig.show(found)["gate_result"] is not None)
-        assert rig.show(found)["gate_result"]["status"] == "RuntimeError: no such thing"
+        wait_for(lambda: rig.show(found).gate_result is not None)
+        assert rig.show(found).gate_result.status == "RuntimeError: no such thing"
     assert "gate.failed" in [entry["action"] for entry in logs]
 
 
@@ -103,7 +103,7 @@ def test_a_gate_stands_in_line_once_and_only_while_it_is_wanted(sqlite_store: St
         rollouts.pause(rig.service, OPERATOR, third)
         wait_for(lambda: is_at_rest(rig))
         slow.answering.set()
-        wait_for(lambda: rig.show(second)["gate_result"] is not None)
+        wait_for(lambda: rig.show(second).gate_result is not None)
         assert slow.asked == [first, second]
         rollouts.resume(rig.service, OPERATOR, third)
         wait_for(lambda: slow.asked == [first, second, third])

@@ -29,7 +29,7 @@ from forenotice.views.rollouts import ListedRollout, Progress
 
 HOSTS = "abcdef"
 ASKED = {"listening": "always"}
-FLEET: dict[str, Any] = {
+FLEET: Any = {
     "hosts": {host: {} for host in [*HOSTS, "spare"]},
     "groups": {
         # Two hosts of each update domain, of which one may be out.
@@ -68,7 +68,7 @@ def slow(store: Store) -> Rolling:
     return Rolling(store).settle(FLEET)
 
 
-def loose(document: dict[str, Any] = FLEET) -> dict[str, Any]:
+def loose(document: Any = FLEET) -> Any:
     """Without budgets."""
     groups = {name: {**group, "policy": ASKED} for name, group in document["groups"].items()}
     return {**document, "groups": groups}
@@ -80,7 +80,7 @@ def failing(rig: Rolling, *hosts: str) -> None:
 
 
 def live(rig: Rolling) -> dict[str, str]:
-    return {each["host"]: each["status"] for each in queries.operations(rig.service, live=True)["items"]}
+    return {each.host: each.status for each in queries.operations(rig.service, live=True).items}
 
 
 # Its course
@@ -91,8 +91,8 @@ every = partial(rollouts.page, access=EVERYTHING)
 
 def test_it_goes_from_wave_to_wave_and_ends(rig: Rolling) -> None:
     found = rig.start(batch=2)
-    assert rig.show(found)["waves"] == 3
-    assert {stop["host"]: stop["wave"] for stop in rollouts.hosts(rig.service, found)["items"]} == WAVES
+    assert rig.show(found).waves == 3
+    assert {stop.host: stop.wave for stop in rollouts.hosts(rig.service, found).items} == WAVES
     # Of the two hosts of its update domain, the budget lets one go.
     assert live(rig) == {"a": "Scheduled"}
     assert rig.waits_for(found, "operation")["host"] == "a"
@@ -102,24 +102,24 @@ def test_it_goes_from_wave_to_wave_and_ends(rig: Rolling) -> None:
     assert live(rig) == {"d": "Scheduled"}
     rig.pass_time(hours=2)
     shown = rig.show(found)
-    assert (shown["status"], shown["wave"], shown["failures"]) == ("Completed", 3, 0)
-    assert shown["progress"] == Progress(done=6, skipped=1)
+    assert (shown.status, shown.wave, shown.failures) == ("Completed", 3, 0)
+    assert shown.progress == Progress(done=6, skipped=1)
     assert rig.hosts(found) == DONE
     assert rig.why(found).startswith("It is over: Completed at ")
     assert rig.violations == []
     assert rig.actions(action="rollout.wave_began") == ["rollout.wave_began"] * 3
-    assert [entry["rollout"] for entry in rig.journal if entry["action"] == "operation.completed"] == [found] * 6
+    assert [entry.rollout for entry in rig.journal if entry.action == "operation.completed"] == [found] * 6
 
 
 def test_progress_is_told_by_wave_and_update_domain(rig: Rolling) -> None:
     """The groups number the same hosts oppositely: so a wave has one update domain of each."""
 
     def progress(found: str) -> list[tuple[int, list[int], dict[str, int]]]:
-        def told(wave: dict[str, Any]) -> tuple[int, list[int], dict[str, int]]:
-            counted = {status: hosts for status, hosts in msgspec.structs.asdict(wave["progress"]).items() if hosts}
-            return wave["wave"], wave["update_domains"], counted
+        def told(wave: Any) -> tuple[int, list[int], dict[str, int]]:
+            counted = {status: hosts for status, hosts in msgspec.structs.asdict(wave.progress).items() if hosts}
+            return wave.wave, wave.update_domains, counted
 
-        return [told(wave) for wave in rig.show(found)["by_wave"]]
+        return [told(wave) for wave in rig.show(found).by_wave]
 
     found = rig.start(batch=2)
     assert progress(found) == [
@@ -127,7 +127,7 @@ def test_progress_is_told_by_wave_and_update_domain(rig: Rolling) -> None:
         (2, [1], {"waiting": 2}),
         (3, [0, 2], {"waiting": 2}),
     ]
-    domains = {stop["host"]: stop["update_domains"] for stop in rollouts.hosts(rig.service, found)["items"]}
+    domains = {stop.host: stop.update_domains for stop in rollouts.hosts(rig.service, found).items}
     assert (domains["a"], domains["b"], domains["spare"]) == ([0, 2], [1], [])
     rig.pass_time(hours=2)
     assert progress(found)[1:] == [(2, [1], {"done": 2}), (3, [0, 2], {"done": 2})]
@@ -137,12 +137,12 @@ def test_a_list_counts_as_each_of_them_does(rig: Rolling) -> None:
     rig.start(hosts="a,b,spare", batch=2)
     rig.pass_time(minutes=20)
     rig.start("reboot", hosts="c")
-    listed = every(rig.service)["items"]
+    listed = every(rig.service).items
     assert [sum(msgspec.structs.astuple(each.progress)) for each in listed] == [1, 3]
     for each in listed:
-        shown = rig.show(each["id"])
+        shown = rig.show(each.id)
         assert each == ListedRollout(**{name: getattr(shown, name) for name in each.__struct_fields__})
-    assert every(rig.service, live=False)["items"] == []
+    assert every(rig.service, live=False).items == []
 
 
 def test_update_domains_are_those_of_the_beginning(rig: Rolling) -> None:
@@ -150,23 +150,23 @@ def test_update_domains_are_those_of_the_beginning(rig: Rolling) -> None:
     found = rig.start("migrate", hosts="b")
     rig.pass_time(hours=1)
     assert rig.status(found) == "Completed"
-    assert queries.host(rig.service, "b")["vms"] == 0
-    assert rig.show(found)["by_wave"][0]["update_domains"] == [1]
+    assert queries.host(rig.service, "b").vms == 0
+    assert rig.show(found).by_wave[0].update_domains == [1]
 
 
 def test_what_was_planned_is_what_happens(rig: Rolling) -> None:
     plan = rollouts.plan(rig.service, request(batch=2))
     found = rig.start(batch=2)
     rig.pass_time(hours=2)
-    announced = [entry["host"] for entry in rig.journal if entry["action"] == "operation.scheduled"]
-    assert [stop["host"] for stop in plan["stops"]] == announced
-    assert {stop["host"]: stop["wave"] for stop in plan["stops"]} == {host: WAVES[host] for host in HOSTS}
-    assert plan["empty"] == ["spare"]
-    assert [wave["update_domains"] for wave in plan["waves"]] == [[0, 2], [1], [0, 2]]
-    assert {stop["host"]: stop["update_domains"] for stop in plan["stops"]}["e"] == [1]
-    (web,) = [group for group in plan["groups"] if group["group"] == "web"]
-    assert (web["budget"], web["allowed"], web["most_out"]) == ("max_unavailable 20%", 1, 1)
-    assert web["delayed_hosts"] >= 3
+    announced = [entry.host for entry in rig.journal if entry.action == "operation.scheduled"]
+    assert [stop.host for stop in plan.stops] == announced
+    assert {stop.host: stop.wave for stop in plan.stops} == {host: WAVES[host] for host in HOSTS}
+    assert plan.empty == ["spare"]
+    assert [wave.update_domains for wave in plan.waves] == [[0, 2], [1], [0, 2]]
+    assert {stop.host: stop.update_domains for stop in plan.stops}["e"] == [1]
+    (web,) = [group for group in plan.groups if group.group == "web"]
+    assert (web.budget, web.allowed, web.most_out) == ("max_unavailable 20%", 1, 1)
+    assert web.delayed_hosts >= 3
     assert rig.status(found) == "Completed"
 
 
@@ -180,7 +180,7 @@ def test_a_plan_changes_nothing(rig: Rolling) -> None:
         return rig.journal, fleetfile.export(rig.service), listed, rig.next_due
 
     before = everything()
-    assert len(rollouts.plan(rig.service, request())["stops"]) == len(HOSTS)
+    assert len(rollouts.plan(rig.service, request()).stops) == len(HOSTS)
     assert everything() == before
 
 
@@ -192,12 +192,12 @@ def test_a_host_that_is_gone_is_skipped(rig: Rolling) -> None:
     fleet.remove_host(rig.service, OPERATOR, "f")
     rig.pass_time(hours=1)
     assert rig.hosts(found) == {"a": "Done", "f": "Skipped", "spare": "Skipped"}
-    stops = {stop["host"]: stop for stop in rollouts.hosts(rig.service, found, status=None)["items"]}
-    assert stops["f"]["why"] == "it is no longer in the fleet"
+    stops = {stop.host: stop for stop in rollouts.hosts(rig.service, found, status=None).items}
+    assert stops["f"].why == "it is no longer in the fleet"
     assert rig.status(found) == "Completed"
 
 
-def many() -> dict[str, Any]:
+def many() -> Any:
     """More hosts than are looked at together, each with a VM of its own."""
     hosts = [f"h{number:02}" for number in range(rollout_progress.CANDIDATES + 10)]
     vms = {f"vm-{host}": {"host": host, "policy": ASKED} for host in hosts}
@@ -208,7 +208,7 @@ def test_many_hosts_at_once(store: Store) -> None:
     rig = Rolling(store, speed=SPEED).settle(many())
     hosts = rig.fleet["hosts"]
     found = rig.start(batch=len(hosts) - 1)
-    assert rig.show(found)["progress"]["under_way"] == len(hosts) - 1
+    assert rig.show(found).progress.under_way == len(hosts) - 1
     assert rig.waits_for(found, "batch")["batch"] == len(hosts) - 1
     assert f"More hosts are under way: {len(hosts) - 1 - 3}." in rig.why(found)
     rig.pass_time(hours=1)
@@ -222,15 +222,15 @@ def test_lists(rig: Rolling) -> None:
     second = rig.start(hosts="f")
     rig.pass_time(hours=1)
     third = rig.start()
-    assert [each["id"] for each in every(rig.service)["items"]] == [third, second, first]
-    assert [each["id"] for each in every(rig.service, live=True)["items"]] == [third]
+    assert [each.id for each in every(rig.service).items] == [third, second, first]
+    assert [each.id for each in every(rig.service, live=True).items] == [third]
     page = every(rig.service, live=False, limit=1)
-    assert [each["id"] for each in page["items"]] == [second]
-    assert [each["id"] for each in every(rig.service, after=page["next"])["items"]] == [first]
+    assert [each.id for each in page.items] == [second]
+    assert [each.id for each in every(rig.service, after=str(page.next)).items] == [first]
     hosts = rollouts.hosts(rig.service, third, limit=5)
-    assert [each["host"] for each in rollouts.hosts(rig.service, third, after=hosts["next"])["items"]] == ["f", "spare"]
+    assert [each.host for each in rollouts.hosts(rig.service, third, after=str(hosts.next)).items] == ["f", "spare"]
     waiting = rollouts.hosts(rig.service, third, status=StopStatus.UNDER_WAY)
-    assert [each["host"] for each in waiting["items"]] == ["a"]
+    assert [each.host for each in waiting.items] == ["a"]
 
 
 # Commands
@@ -239,13 +239,13 @@ def test_lists(rig: Rolling) -> None:
 def test_a_paused_one_neither_announces_nor_starts(rig: Rolling) -> None:
     found = rig.start()
     shown = rollouts.pause(rig.service, replace(OPERATOR, reason="a storm"), found)
-    assert (shown["status"], shown["why"]) == ("Paused", "paused by ada: a storm")
+    assert (shown.status, shown.why) == ("Paused", "paused by ada: a storm")
     rig.pass_time(minutes=20)
     assert live(rig) == {"a": "Scheduled"}
     assert rig.waits_for(found, "paused")["why"] == "paused by ada: a storm"
-    (event, *_) = queries.events(rig.service, live=True)["items"]
-    assert found in str(queries.explain_event(rig.service, event["id"])["waiting_for"])
-    assert rollouts.resume(rig.service, OPERATOR, found)["status"] == "Running"
+    (event, *_) = queries.events(rig.service, live=True).items
+    assert found in str(queries.explain_event(rig.service, event.id).waiting_for)
+    assert rollouts.resume(rig.service, OPERATOR, found).status == "Running"
     rig.step()
     assert live(rig) == {"a": "Started"}
     rig.pass_time(hours=3)
@@ -276,12 +276,12 @@ def test_a_command_that_does_not_fit_is_told_the_state(rig: Rolling) -> None:
 def test_cancel_lets_what_has_started_finish(store: Store) -> None:
     rig = Rolling(store, speed=SPEED).settle(loose())
     found = rig.start(batch=2)
-    for event in queries.events(rig.service, live=True)["items"]:
-        if {"web-0", "api_0", "solo"} & set(event["resources"]):
-            maintenance.approve(rig.service, OPERATOR, event["id"])
+    for event in queries.events(rig.service, live=True).items:
+        if {"web-0", "api_0", "solo"} & set(event.resources):
+            maintenance.approve(rig.service, OPERATOR, event.id)
     rig.step()
     assert live(rig) == {"a": "Started", "d": "Scheduled"}
-    assert rollouts.cancel(rig.service, OPERATOR, found)["status"] == "Canceling"
+    assert rollouts.cancel(rig.service, OPERATOR, found).status == "Canceling"
     rig.step()
     assert live(rig) == {"a": "Started"}
     assert rig.waits_for(found, "operation")["host"] == "a"
@@ -298,15 +298,15 @@ def test_failures_pause_it(rig: Rolling) -> None:
     found = rig.start(hosts="a,d,b")
     rig.pass_time(hours=1)
     shown = rig.show(found)
-    assert (shown["status"], shown["failures"]) == ("Paused", 1)
-    assert shown["why"] == "1 of its hosts failed, the last one d: api_3 and web-3: no power"
+    assert (shown.status, shown.failures) == ("Paused", 1)
+    assert shown.why == "1 of its hosts failed, the last one d: api_3 and web-3: no power"
     assert rig.hosts(found) == {"a": "Done", "b": "Waiting", "d": "Failed"}
-    assert shown["why"] in rig.why(found)
+    assert shown.why in rig.why(found)
     failing(rig)
     rollouts.resume(rig.service, OPERATOR, found, retry=True)
     rig.pass_time(hours=2)
     assert rig.hosts(found) == {"a": "Done", "b": "Done", "d": "Done"}
-    assert (rig.status(found), rig.show(found)["failures"]) == ("Completed", 0)
+    assert (rig.status(found), rig.show(found).failures) == ("Completed", 0)
     assert rig.violations == []
 
 
@@ -316,11 +316,11 @@ def test_the_same_key_starts_it_once(rig: Rolling) -> None:
     # By now nobody could start it any more.
     fleet.set_group(rig.service, OPERATOR, "web", PolicyChange(max_unavailable=1, min_available=6))
     assert rollouts.start(rig.service, call, request()) == first
-    assert len(every(rig.service)["items"]) == 1
+    assert len(every(rig.service).items) == 1
     pause = replace(call, key="p")
-    assert rollouts.pause(rig.service, pause, first["id"]) == rollouts.pause(rig.service, pause, first["id"])
+    assert rollouts.pause(rig.service, pause, first.id) == rollouts.pause(rig.service, pause, first.id)
     with pytest.raises(errors.ConflictError, match="Idempotency-Key"):
-        rollouts.cancel(rig.service, replace(pause, digest="other"), first["id"])
+        rollouts.cancel(rig.service, replace(pause, digest="other"), first.id)
 
 
 # What is refused
@@ -332,7 +332,7 @@ def test_a_budget_that_can_never_be_met_is_refused(rig: Rolling) -> None:
         with pytest.raises(errors.ConflictError, match="the budget of group api can never be met") as raised:
             ask(rig.service, request())
         assert raised.value.facts["group"] == "api"
-    assert every(rig.service)["items"] == []
+    assert every(rig.service).items == []
 
 
 def test_hosts_that_another_is_going_to_see_to_are_refused(rig: Rolling) -> None:
@@ -372,12 +372,13 @@ def test_a_wave_waits_until_its_gate_is_green(slow: Rolling, tmp_path: Path) -> 
     slow.pass_time(seconds=40)
     assert live(slow) == {}
     assert slow.waits_for(found, "gate")["status"] == "exit code 2"
-    assert "cannot access" in slow.show(found)["gate_result"]["output"]
+    assert "cannot access" in slow.show(found).gate_result.output
     assert "cannot access" not in str(slow.journal)
     told = rollouts.show(slow.service, found, roles.access(roles.Role.VIEWER, None))
-    assert (told["gate_result"]["status"], told["gate_result"]["output"]) == ("exit code 2", "")
+    assert told.gate_result is not None
+    assert (told.gate_result.status, told.gate_result.output) == ("exit code 2", "")
     assert "Wave 1 waits for its gate health" in slow.why(found)
-    assert slow.show(found)["gate_result"]["green"] is False
+    assert slow.show(found).gate_result.green is False
     assert slow.actions(action="rollout.gate_red") == ["rollout.gate_red"]
     healthy.touch()
     slow.pass_time(minutes=1)
@@ -394,12 +395,12 @@ def test_a_wave_waits_until_its_gate_is_green(slow: Rolling, tmp_path: Path) -> 
 
 def test_a_gates_url_is_whole_for_those_alone_who_may_choose_it(rig: Rolling) -> None:
     rig.service.gates = Gates({}, OutgoingClient(private=(ip_network("127.0.0.0/8"),)))
-    found = rollouts.start(rig.service, OPERATOR, request(hosts="a", gate="http://127.0.0.1:9?key=secret"))["id"]
+    found = rollouts.start(rig.service, OPERATOR, request(hosts="a", gate="http://127.0.0.1:9?key=secret")).id
     (asked,) = rollout_progress.advance(rig.service, {})
-    assert asked.gate == rig.show(found)["gate"] == "http://127.0.0.1:9?key=secret"
+    assert asked.gate == rig.show(found).gate == "http://127.0.0.1:9?key=secret"
     viewer = roles.access(roles.Role.VIEWER, None)
-    seen = rollouts.show(rig.service, found, viewer), rollouts.page(rig.service, access=viewer)["items"][0]
-    assert [each["gate"] for each in seen] == ["http://127.0.0.1:9/…"] * 2
+    seen = rollouts.show(rig.service, found, viewer), rollouts.page(rig.service, access=viewer).items[0]
+    assert [each.gate for each in seen] == ["http://127.0.0.1:9/…"] * 2
     assert rig.waits_for(found, "gate")["gate"] == "http://127.0.0.1:9/…"
     rollout_progress.advance(rig.service, {asked: rig.check(asked)})
     assert rig.actions(action="rollout.gate_red") == ["rollout.gate_red"]
@@ -483,20 +484,16 @@ class Dying:
 
 def test_a_process_that_dies_while_it_announces_many_leaves_no_gap(store: Store) -> None:
     rig = Rolling(store, speed=SPEED).settle(many())
-    found = rollouts.start(rig.service, OPERATOR, request(batch=1000))["id"]
+    found = rollouts.start(rig.service, OPERATOR, request(batch=1000)).id
     rig.service.store = cast(Store, Dying(store, writes=2))
     with pytest.raises(RuntimeError, match="dead"):
         rollout_progress.advance(rig.service, {})
     rig.service.store = store
-    assert (
-        0
-        < rig.show(found)["progress"]["under_way"]
-        < rig.show(found)["progress"]["waiting"] + rollout_progress.CANDIDATES
-    )
+    assert 0 < rig.show(found).progress.under_way < rig.show(found).progress.waiting + rollout_progress.CANDIDATES
     again = Rolling(store, speed=SPEED, clock=rig.clock)
     upkeep.resume(again.service, alone=True)
     again.step()
-    assert again.show(found)["progress"]["waiting"] == 0
+    assert again.show(found).progress.waiting == 0
 
 
 def test_a_gate_whose_answer_is_lost_is_asked_again(slow: Rolling) -> None:
@@ -522,7 +519,7 @@ def test_two_processes_on_one_database_announce_no_host_twice(migrated_postgres_
         except BaseException as error:
             faults.append(error)
 
-    found = rollouts.start(rigs[0].service, OPERATOR, request(batch=2))["id"]
+    found = rollouts.start(rigs[0].service, OPERATOR, request(batch=2)).id
     for _ in range(60):
         together = threading.Barrier(2)
         threads = [threading.Thread(target=work, args=(rig, together)) for rig in rigs]
@@ -535,7 +532,7 @@ def test_two_processes_on_one_database_announce_no_host_twice(migrated_postgres_
         rigs[0].clock.not_below(due)
     assert faults == []
     assert rigs[0].hosts(found) == DONE
-    announced = [entry["host"] for entry in rigs[0].journal if entry["action"] == "operation.scheduled"]
+    announced = [entry.host for entry in rigs[0].journal if entry.action == "operation.scheduled"]
     assert sorted(announced) == list(HOSTS)
     assert rigs[0].violations == []
     for store in stores:

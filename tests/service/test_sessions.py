@@ -28,7 +28,7 @@ def is_over(rig: Rig, secret: str) -> bool:
 
 def test_only_digests_are_kept(rig: Rig) -> None:
     made = token(rig)
-    secret, _ = sessions.begin(rig.service, made["token"], HERE)
+    secret, _ = sessions.begin(rig.service, made.token, HERE)
     with rig.service.store.read() as reader:
         assert reader.sessions.find(secret) is None
         assert reader.sessions.find(tokens.digest_of(secret)) is not None
@@ -41,7 +41,7 @@ def test_no_session_without_a_token(rig: Rig, bearer: str) -> None:
     token(rig)
     with pytest.raises(errors.UnauthorizedError):
         sessions.begin(rig.service, bearer, HERE)
-    assert history.page(rig.service, action="token.signed_in")["items"] == []
+    assert history.page(rig.service, action="token.signed_in").items == []
 
 
 @pytest.mark.parametrize("secret", ["", "unknown", "wröng\x00"])
@@ -49,11 +49,11 @@ def test_unknown_secrets(rig: Rig, secret: str) -> None:
     with pytest.raises(errors.UnauthorizedError, match="sign in again"):
         sessions.resume(rig.service, secret)
     sessions.end(rig.service, secret)
-    assert history.page(rig.service, action="token.signed_out")["items"] == []
+    assert history.page(rig.service, action="token.signed_out").items == []
 
 
 def test_a_session_ends_after_twelve_hours_however_much_it_is_used(rig: Rig) -> None:
-    secret, _ = sessions.begin(rig.service, token(rig)["token"], HERE)
+    secret, _ = sessions.begin(rig.service, token(rig).token, HERE)
     for _ in range(11):
         rig.clock.advance(minutes=30)
         sessions.resume(rig.service, secret, used=True)
@@ -67,7 +67,7 @@ def test_a_session_ends_after_twelve_hours_however_much_it_is_used(rig: Rig) -> 
 
 
 def test_a_session_that_nobody_uses_ends_after_an_hour(rig: Rig) -> None:
-    secret, _ = sessions.begin(rig.service, token(rig)["token"], HERE)
+    secret, _ = sessions.begin(rig.service, token(rig).token, HERE)
     rig.clock.advance(minutes=50)
     sessions.resume(rig.service, secret, used=True)
     rig.clock.advance(minutes=50)
@@ -82,7 +82,7 @@ def test_a_session_that_nobody_uses_ends_after_an_hour(rig: Rig) -> None:
 
 def test_a_session_that_was_just_used_stays_when_somebody_signs_in(rig: Rig) -> None:
     """That it was is not in the database yet."""
-    bearer = token(rig)["token"]
+    bearer = token(rig).token
     secret, _ = sessions.begin(rig.service, bearer, HERE)
     rig.clock.advance(minutes=59, seconds=55)
     sessions.resume(rig.service, secret, used=True)
@@ -92,7 +92,7 @@ def test_a_session_that_was_just_used_stays_when_somebody_signs_in(rig: Rig) -> 
 
 
 def test_being_used_does_not_bring_back_a_session_that_has_ended(rig: Rig) -> None:
-    secret, _ = sessions.begin(rig.service, token(rig)["token"], HERE)
+    secret, _ = sessions.begin(rig.service, token(rig).token, HERE)
     digest = tokens.digest_of(secret)
     sessions.end(rig.service, secret)
     with rig.service.store.write() as transaction:
@@ -102,7 +102,7 @@ def test_being_used_does_not_bring_back_a_session_that_has_ended(rig: Rig) -> No
 
 def test_a_session_never_outlives_its_token(rig: Rig) -> None:
     made = token(rig, expires_in=timedelta(hours=1))
-    secret, caller = sessions.begin(rig.service, made["token"], HERE)
+    secret, caller = sessions.begin(rig.service, made.token, HERE)
     assert caller.expires_at == START + timedelta(hours=1)
     rig.clock.advance(hours=1)
     assert is_over(rig, secret)
@@ -110,26 +110,26 @@ def test_a_session_never_outlives_its_token(rig: Rig) -> None:
 
 def test_revoking_a_token_ends_its_sessions_at_once(rig: Rig) -> None:
     made = token(rig)
-    secret, _ = sessions.begin(rig.service, made["token"], HERE)
-    tokens.revoke(rig.service, OPERATOR, made["id"])
+    secret, _ = sessions.begin(rig.service, made.token, HERE)
+    tokens.revoke(rig.service, OPERATOR, made.id)
     assert is_over(rig, secret)
 
 
 def test_signing_out_ends_one_session(rig: Rig) -> None:
-    bearer = token(rig)["token"]
+    bearer = token(rig).token
     one, _ = sessions.begin(rig.service, bearer, HERE)
     other, _ = sessions.begin(rig.service, bearer, HERE)
     sessions.end(rig.service, one)
     sessions.end(rig.service, one)
     assert is_over(rig, one)
     assert not is_over(rig, other)
-    assert len(history.page(rig.service, action="token.signed_out")["items"]) == 1
+    assert len(history.page(rig.service, action="token.signed_out").items) == 1
 
 
 def test_one_signs_out_although_the_token_is_revoked(rig: Rig) -> None:
     made = token(rig)
-    secret, _ = sessions.begin(rig.service, made["token"], HERE)
-    tokens.revoke(rig.service, OPERATOR, made["id"])
+    secret, _ = sessions.begin(rig.service, made.token, HERE)
+    tokens.revoke(rig.service, OPERATOR, made.id)
     sessions.end(rig.service, secret)
     with rig.service.store.read() as reader:
         assert reader.sessions.find(tokens.digest_of(secret)) is None
@@ -137,20 +137,20 @@ def test_one_signs_out_although_the_token_is_revoked(rig: Rig) -> None:
 
 def test_the_journal_has_who_came_and_went(rig: Rig) -> None:
     made = token(rig)
-    secret, _ = sessions.begin(rig.service, made["token"], HERE)
+    secret, _ = sessions.begin(rig.service, made.token, HERE)
     sessions.end(rig.service, secret, HERE)
-    entries = history.page(rig.service, action="token.signed_in")["items"]
-    entries += history.page(rig.service, action="token.signed_out")["items"]
-    assert [entry["action"] for entry in entries] == ["token.signed_in", "token.signed_out"]
+    entries = history.page(rig.service, action="token.signed_in").items
+    entries += history.page(rig.service, action="token.signed_out").items
+    assert [entry.action for entry in entries] == ["token.signed_in", "token.signed_out"]
     for entry in entries:
-        assert (entry["by"], entry["origin"]) == ("operator:ada", HERE)
-        assert entry["data"] == {"id": made["id"], "name": "ada"}
+        assert (entry.by, entry.origin) == ("operator:ada", HERE)
+        assert entry.data == {"id": made.id, "name": "ada"}
     assert secret not in str(entries)
 
 
 def test_the_oldest_of_many_make_way(rig: Rig) -> None:
-    bearer = token(rig)["token"]
-    others, _ = sessions.begin(rig.service, token(rig, "bob")["token"], HERE)
+    bearer = token(rig).token
+    others, _ = sessions.begin(rig.service, token(rig, "bob").token, HERE)
     made = []
     for _ in range(sessions.MOST_OF_ONE + 2):
         rig.clock.advance(seconds=1)
@@ -160,7 +160,7 @@ def test_the_oldest_of_many_make_way(rig: Rig) -> None:
 
 
 def test_expired_ones_are_dropped_when_somebody_signs_in(rig: Rig) -> None:
-    bearer = token(rig)["token"]
+    bearer = token(rig).token
     secret, _ = sessions.begin(rig.service, bearer, HERE)
     rig.clock.advance(hours=12)
     sessions.begin(rig.service, bearer, HERE)
@@ -170,19 +170,19 @@ def test_expired_ones_are_dropped_when_somebody_signs_in(rig: Rig) -> None:
 
 def test_whoever_only_reads_waits_for_no_writer(rig: Rig) -> None:
     made = token(rig)
-    secret, _ = sessions.begin(rig.service, made["token"], HERE)
+    secret, _ = sessions.begin(rig.service, made.token, HERE)
     rig.clock.advance(minutes=30)
     begun = monotonic()
     with rig.service.store.writer.turn():
-        tokens.authenticate(rig.service, made["token"])
+        tokens.authenticate(rig.service, made.token)
         sessions.resume(rig.service, secret, used=True)
     assert monotonic() - begun < writer.PATIENCE_SECONDS / 2
-    assert tokens.show(rig.service, made["id"]).last_used_at == rig.clock.now()
+    assert tokens.show(rig.service, made.id).last_used_at == rig.clock.now()
     upkeep.keep_up(rig.service)
     assert not rig.service.used
     assert not rig.service.prolonged
     with rig.service.store.read() as reader:
-        kept, found = reader.tokens.by_id(made["id"]), reader.sessions.find(tokens.digest_of(secret))
+        kept, found = reader.tokens.by_id(made.id), reader.sessions.find(tokens.digest_of(secret))
     assert kept
     assert kept.last_used_at == rig.clock.now()
     assert found
@@ -190,8 +190,8 @@ def test_whoever_only_reads_waits_for_no_writer(rig: Rig) -> None:
 
 
 def test_of_many_who_sign_in_with_one_token_some_are_noted(rig: Rig) -> None:
-    bearer = token(rig)["token"]
+    bearer = token(rig).token
     for _ in range(journal.MOST_UNCHANGED + 5):
         sessions.begin(rig.service, bearer, HERE)
-    noted = history.page(rig.service, action="token.signed_in", limit=1000)["items"]
+    noted = history.page(rig.service, action="token.signed_in", limit=1000).items
     assert len(noted) == journal.MOST_UNCHANGED

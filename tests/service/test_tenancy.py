@@ -25,7 +25,7 @@ def token(rig: Rig, name: str, scopes: str) -> str:
     rig.clock.advance(seconds=1)
     made = tokens.create(rig.service, OPERATOR, name=name, role="tenant", scopes=scopes)
     rig.clock.advance(seconds=1)
-    return str(made["token"])
+    return str(made.token)
 
 
 def seen(rig: Rig, secret: str) -> Selector:
@@ -38,11 +38,11 @@ def lived(rig: Rig) -> tuple[str, str]:
     """An event in the life of `db`, which is then removed: ids of it and its operation."""
     [operation] = rig.schedule(Kind.RESTART, "db", call=SECRET)
     rig.clock.advance(seconds=1)
-    maintenance.cancel_operation(rig.service, OPERATOR, operation["id"])
+    maintenance.cancel_operation(rig.service, OPERATOR, operation.id)
     rig.clock.advance(seconds=1)
     fleet.remove_vm(rig.service, SECRET, "db")
     rig.clock.advance(seconds=1)
-    return operation["events"][0]["id"], operation["id"]
+    return operation.events[0].id, operation.id
 
 
 def add(rig: Rig) -> Any:
@@ -69,7 +69,7 @@ def test_a_successor_is_shown_nothing_of_whoever_had_the_name(rig: Rig) -> None:
         assert "old-secret" in told(rig, seen(rig, secret))
     between = token(rig, "between", "vm:db")
     assert event not in told(rig, seen(rig, between))
-    assert add(rig)["warnings"] == [
+    assert add(rig).warnings == [
         "vm:db was used before, until 2026-01-05 12:00:06 UTC: the old history is shown only to those who see all "
         "scopes, and older tokens that name vm:db do not match the new one"
     ]
@@ -124,8 +124,7 @@ def test_who_only_changes_groups_stays_the_same(rig: Rig) -> None:
 def test_groups_and_whole_fleets(rig: Rig) -> None:
     kind = ScopeKind.AVAILABILITY_SET
     assert (
-        fleet.add_group(rig.service, OPERATOR, NewGroup(name="shop", kind=kind, policy=PolicyChange()))["warnings"]
-        == []
+        fleet.add_group(rig.service, OPERATOR, NewGroup(name="shop", kind=kind, policy=PolicyChange())).warnings == []
     )
     old = token(rig, "old", "shop")
     fleet.remove_group(rig.service, OPERATOR, "shop")
@@ -138,14 +137,14 @@ def test_groups_and_whole_fleets(rig: Rig) -> None:
     )
     for dry_run in (True, False):
         applied = fleet.apply(rig.service, OPERATOR, file, prune=False, dry_run=dry_run)
-        assert [each.partition(" ")[0] for each in applied["warnings"]] == ["group:shop", "vm:db"]
-    assert queries.groups(rig.service, seen=seen(rig, old))["items"] == []
-    [shop] = queries.groups(rig.service, seen=seen(rig, token(rig, "new", "shop")))["items"]
-    assert shop["name"] == "shop"
+        assert [each.partition(" ")[0] for each in applied.warnings] == ["group:shop", "vm:db"]
+    assert queries.groups(rig.service, seen=seen(rig, old)).items == []
+    [shop] = queries.groups(rig.service, seen=seen(rig, token(rig, "new", "shop"))).items
+    assert shop.name == "shop"
     # In a group it is the group's, whatever it is called.
     fleet.remove_vm(rig.service, OPERATOR, "new")
     spec = VmSpec(name="new", host="host-b", group="shop")
-    assert fleet.add_vm(rig.service, OPERATOR, spec)["warnings"] == []
+    assert fleet.add_vm(rig.service, OPERATOR, spec).warnings == []
 
 
 def tenant(name: str, key: str | None = None) -> Call:
@@ -167,5 +166,5 @@ def test_operations_of_each_tenant_and_of_all_users_are_limited(rig: Rig) -> Non
     with pytest.raises(errors.ConflictError, match=r"^the fleet allows 3"):
         rig.schedule(Kind.DELETION, "batch")
     rig.schedule(Kind.HOST_UPDATE, "host-a")
-    maintenance.cancel_operation(rig.service, tenant("b"), other["id"])
+    maintenance.cancel_operation(rig.service, tenant("b"), other.id)
     rig.schedule(Kind.RESTART, "web-0")

@@ -35,7 +35,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def is_over(rig: Rig) -> bool:
-    return not queries.operations(rig.service, live=True)["items"]
+    return not queries.operations(rig.service, live=True).items
 
 
 def test_it_starts_drives_and_ends(store: Store) -> None:
@@ -76,8 +76,8 @@ def test_a_driver_that_raises_is_a_try_that_failed(store: Store) -> None:
         finally:
             ticker.stop()
     assert "driver.failed" in [entry["action"] for entry in logs]
-    (failed,) = history.page(rig.service, action="driver.failed")["items"]
-    assert failed["data"]["failures"]["web-0"] == "RuntimeError: no such machine"
+    (failed,) = history.page(rig.service, action="driver.failed").items
+    assert failed.data["failures"]["web-0"] == "RuntimeError: no such machine"
 
 
 class Flaky:
@@ -165,24 +165,24 @@ def test_an_accepted_call_keeps_its_place_until_its_result_comes_by_callback(sql
         wait_for(lambda: len(driver.asked) == 1)
         (other,) = rig.schedule(Kind.HARDWARE_FAILURE, "host-b")
         waits = "1 call to the driver must wait: 1 of at most 1 are under way."
-        wait_for(lambda: waits in queries.explain_operation(rig.service, other["id"])["sentence"])
-        assert waits in queries.explain_event(rig.service, other["events"][0]["id"])["sentence"]
+        wait_for(lambda: waits in queries.explain_operation(rig.service, other.id).sentence)
+        assert waits in queries.explain_event(rig.service, other.events[0].id).sentence
         (task,) = driver.asked
         results.record(rig.service, OPERATOR, task.operation, attempt=1, done=task.vms)
         wait_for(lambda: rig.actions(action="driver.finished") == ["driver.finished"])
-        assert queries.operation(rig.service, operation["id"])["failures"] == {}
-        wait_for(lambda: [each.operation for each in driver.asked] == [operation["id"], other["id"]])
+        assert queries.operation(rig.service, operation.id).failures == {}
+        wait_for(lambda: [each.operation for each in driver.asked] == [operation.id, other.id])
 
 
 def test_nobody_waits_for_what_is_over(sqlite_store: Store) -> None:
     with accepting(sqlite_store) as (rig, driver):
         (restart,) = rig.schedule(Kind.RESTART, "web-0")
-        maintenance.approve(rig.service, OPERATOR, restart["events"][0]["id"])
-        wait_for(lambda: [task.operation for task in driver.asked] == [restart["id"]])
+        maintenance.approve(rig.service, OPERATOR, restart.events[0].id)
+        wait_for(lambda: [task.operation for task in driver.asked] == [restart.id])
         (failure,) = rig.schedule(Kind.HARDWARE_FAILURE, "host-a")
         # Only when the first has given up its place is there one for the second.
-        wait_for(lambda: [task.operation for task in driver.asked] == [restart["id"], failure["id"]])
-        assert queries.operation(rig.service, restart["id"])["status"] == "Failed"
+        wait_for(lambda: [task.operation for task in driver.asked] == [restart.id, failure.id])
+        assert queries.operation(rig.service, restart.id).status == "Failed"
 
 
 def test_what_was_under_way_when_it_stopped_is_asked_for_again(sqlite_store: Store) -> None:

@@ -57,18 +57,18 @@ def everything(rig: Rig, seen: Selector | None) -> dict[str, Any]:
         "events": (queries.event, queries.explain_event),
     }
     for noun, questions in one.items():
-        for item in found[noun]["items"]:
-            key = item.get("id") or item["name"]
+        for item in found[noun].items:
+            key = getattr(item, "id", None) or item.name
             found |= {f"{ask.__name__} {key}": ask(service, key, seen=seen) for ask in questions}
     return found
 
 
 def others(rig: Rig) -> set[str]:
     """Ids of what the tenant was not told of."""
-    events = queries.events(rig.service, limit=1000)["items"]
-    mine = {event["operation"] for event in events if event["scope"] == "group:web"}
-    foreign = {event["id"] for event in events if event["scope"] != "group:web"}
-    return foreign | {each["id"] for each in queries.operations(rig.service, limit=1000)["items"]} - mine
+    events = queries.events(rig.service, limit=1000).items
+    mine = {event.operation for event in events if event.scope == "group:web"}
+    foreign = {event.id for event in events if event.scope != "group:web"}
+    return foreign | {each.id for each in queries.operations(rig.service, limit=1000).items} - mine
 
 
 def test_nobody_else_is_named_from_the_announcement_to_the_end(store: Store) -> None:
@@ -87,10 +87,10 @@ def test_nobody_else_is_named_from_the_announcement_to_the_end(store: Store) -> 
         told = msgspec.json.encode(shown).decode()
         assert not FOREIGN.search(told), FOREIGN.findall(told)
         assert not [name for name in others(rig) if name in told]
-        said |= {view["sentence"] for view in shown.values() if "sentence" in view}
-        said |= {entry["action"] for entry in shown["history"]["items"]}
-        if waiting := [each for each in queries.events(rig.service, live=True)["items"] if not each["approved_at"]]:
-            maintenance.approve(rig.service, PLATFORM, waiting[0]["id"])
+        said |= {view.sentence for view in shown.values() if hasattr(view, "sentence")}
+        said |= {entry.action for entry in shown["history"].items}
+        if waiting := [each for each in queries.events(rig.service, live=True).items if not each.approved_at]:
+            maintenance.approve(rig.service, PLATFORM, waiting[0].id)
         rig.run(30, step=5)
     assert any("somebody else's approval" in sentence for sentence in said)
     assert any("your approval" in sentence for sentence in said)
@@ -100,26 +100,26 @@ def test_nobody_else_is_named_from_the_announcement_to_the_end(store: Store) -> 
 
 def test_what_tenants_did_is_told_with_from_where_and_why(rig: Rig) -> None:
     [operation] = rig.schedule(Kind.RESTART, "web-0", call=MINE)
-    assert (operation["by"], operation["reason"]) == ("tenant:shop", "new kernel")
-    [entry] = history.page(rig.service, action="event.scheduled", seen=TENANT.scopes)["items"]
-    assert (entry["by"], entry["origin"], entry["reason"]) == ("tenant:shop", "192.0.2.7", "new kernel")
-    maintenance.approve(rig.service, PLATFORM, operation["events"][0]["id"])
-    [entry] = history.page(rig.service, action="event.approved", seen=TENANT.scopes)["items"]
-    assert (entry["by"], entry["origin"], entry["reason"]) == ("operator", "", "")
-    assert entry["data"]["approved_by"] == "operator"
-    [entry] = history.page(rig.service, action="event.approved")["items"]
-    assert (entry["by"], entry["origin"], entry["reason"]) == (PLATFORM.actor, PLATFORM.origin, PLATFORM.reason)
+    assert (operation.by, operation.reason) == ("tenant:shop", "new kernel")
+    [entry] = history.page(rig.service, action="event.scheduled", seen=TENANT.scopes).items
+    assert (entry.by, entry.origin, entry.reason) == ("tenant:shop", "192.0.2.7", "new kernel")
+    maintenance.approve(rig.service, PLATFORM, operation.events[0].id)
+    [entry] = history.page(rig.service, action="event.approved", seen=TENANT.scopes).items
+    assert (entry.by, entry.origin, entry.reason) == ("operator", "", "")
+    assert entry.data["approved_by"] == "operator"
+    [entry] = history.page(rig.service, action="event.approved").items
+    assert (entry.by, entry.origin, entry.reason) == (PLATFORM.actor, PLATFORM.origin, PLATFORM.reason)
 
 
 def test_what_is_not_shown_cannot_be_filtered_for(rig: Rig) -> None:
     [operation] = rig.schedule(Kind.RESTART, "web-0", call=PLATFORM)
     for filters in ({"by": PLATFORM.actor}, {"rollout": "r"}, {"scope": "group:pool"}, {"vm": "db"}):
-        assert history.page(rig.service, seen=TENANT.scopes, **filters)["items"] == []  # type: ignore[arg-type]
+        assert history.page(rig.service, seen=TENANT.scopes, **filters).items == []  # type: ignore[arg-type]
         assert list(history.everything(rig.service, seen=TENANT.scopes, **filters)) == []
-    assert history.page(rig.service, by=PLATFORM.actor)["items"]
-    shown = history.page(rig.service, by="operator", seen=TENANT.scopes)["items"]
-    assert {(entry["action"], entry["by"]) for entry in shown} == {("event.scheduled", "operator")}
-    assert history.page(rig.service, operation=operation["id"], seen=TENANT.scopes)["items"]
+    assert history.page(rig.service, by=PLATFORM.actor).items
+    shown = history.page(rig.service, by="operator", seen=TENANT.scopes).items
+    assert {(entry.action, entry.by) for entry in shown} == {("event.scheduled", "operator")}
+    assert history.page(rig.service, operation=operation.id, seen=TENANT.scopes).items
 
 
 Ask = Callable[[Rig, str], Any]
@@ -143,7 +143,7 @@ Ask = Callable[[Rig, str], Any]
 )
 def test_what_is_somebody_elses_is_missing_like_what_does_not_exist(rig: Rig, ask: Ask, foreign: str) -> None:
     [operation] = rig.schedule(Kind.RESTART, "db")
-    name = {"operation": operation["id"], "event": operation["events"][0]["id"]}.get(foreign, foreign)
+    name = {"operation": operation.id, "event": operation.events[0].id}.get(foreign, foreign)
     before = history.page(rig.service, limit=1000)
     refusals = []
     for each in (name, "nonesuch"):
@@ -156,32 +156,32 @@ def test_what_is_somebody_elses_is_missing_like_what_does_not_exist(rig: Rig, as
 
 def test_a_tenant_acts_on_its_own(rig: Rig) -> None:
     [restart] = rig.schedule(Kind.RESTART, "web-0", call=MINE)
-    assert maintenance.cancel_operation(rig.service, MINE, restart["id"])["status"] == "Canceled"
+    assert maintenance.cancel_operation(rig.service, MINE, restart.id).status == "Canceled"
     [redeploy] = rig.schedule(Kind.REDEPLOY, "web-1", call=MINE)
-    approved = maintenance.approve(rig.service, MINE, redeploy["events"][0]["id"])
-    assert approved["approved_by"] == "tenant:shop"
+    approved = maintenance.approve(rig.service, MINE, redeploy.events[0].id)
+    assert approved.approved_by == "tenant:shop"
     [update] = rig.schedule(Kind.HOST_UPDATE, "host-a")
     [ordered] = rig.schedule(Kind.RESTART, "web-2")
-    [mine] = [event["id"] for event in update["events"] if event["scope"] == "group:web"]
+    [mine] = [event.id for event in update.events if event.scope == "group:web"]
     for refused in (
-        lambda: maintenance.cancel_operation(rig.service, MINE, update["id"]),
+        lambda: maintenance.cancel_operation(rig.service, MINE, update.id),
         lambda: maintenance.cancel_event(rig.service, MINE, mine),
-        lambda: maintenance.cancel_operation(rig.service, MINE, ordered["id"]),
+        lambda: maintenance.cancel_operation(rig.service, MINE, ordered.id),
         lambda: rig.schedule(Kind.DELETION, "web-0", call=MINE),
         lambda: rig.schedule(Kind.HOST_UPDATE, "host-b", call=MINE),
     ):
         with pytest.raises(errors.ForbiddenError, match="needs the role platform or admin"):
             refused()
-    assert maintenance.cancel_operation(rig.service, OPERATOR, update["id"])["status"] == "Canceled"
+    assert maintenance.cancel_operation(rig.service, OPERATOR, update.id).status == "Canceled"
 
 
 def test_whose_reasons_are_whose(rig: Rig) -> None:
     [mine] = rig.schedule(Kind.RESTART, "web-0", call=MINE)
     [other] = rig.schedule(Kind.RESTART, "db")
     with rig.service.store.read() as reader:
-        world = reader.worlds.load(vms=["web-0", "db"], operations=[mine["id"], other["id"]])
+        world = reader.worlds.load(vms=["web-0", "db"], operations=[mine.id, other.id])
     draft = Draft(world, now=START, timing=rig.service.timing, new_id=str)
-    own, foreign = mine["events"][0]["id"], other["events"][0]["id"]
+    own, foreign = mine.events[0].id, other.events[0].id
     for facts, said in (
         (
             {"kind": "approval", "scope": "group:web", "event": own, "until": START},
@@ -189,8 +189,8 @@ def test_whose_reasons_are_whose(rig: Rig) -> None:
         ),
         ({"kind": "approval", "scope": "vm:db", "event": foreign}, "somebody else's approval"),
         ({"kind": "approval", "event": foreign}, "somebody else's approval"),
-        ({"kind": "vm-busy", "vm": "web-0", "operation": mine["id"]}, "another operation on web-0 to end"),
-        ({"kind": "vm-busy", "vm": "db", "operation": other["id"]}, "another operation on a VM"),
+        ({"kind": "vm-busy", "vm": "web-0", "operation": mine.id}, "another operation on web-0 to end"),
+        ({"kind": "vm-busy", "vm": "db", "operation": other.id}, "another operation on a VM"),
         ({"kind": "target-host", "vm": "gone-db"}, "a host that can take a VM"),
         ({"kind": "budget", "scope": "group:web", "size": 3}, "your group web to have enough VMs left"),
         ({"kind": "window", "scope": "group:pool", "window": "pool's"}, "a maintenance window"),
@@ -202,7 +202,7 @@ def test_whose_reasons_are_whose(rig: Rig) -> None:
         shown = visibility.explanation(draft, found, TENANT.scopes)
         assert shown.sentence.startswith(f"It waits for {said}"), shown.sentence
         assert not FOREIGN.search(str(shown)), shown
-        assert other["id"] not in str(shown)
+        assert other.id not in str(shown)
         assert foreign not in str(shown)
         assert visibility.explanation(draft, found, None) is found
     waiting = [{"kind": "approval", "scope": scope} for scope in ("group:web", "vm:db", "group:pool", "vm:batch")]

@@ -114,7 +114,7 @@ def test_nothing_is_done_for_whoever_has_gone_away(rig: Rig, key: str | None) ->
 
 def test_an_approval_overtakes_the_commands_that_wait(rig: Rig) -> None:
     [operation] = rig.schedule(Kind.RESTART, "web-0")
-    event = operation["events"][0]["id"]
+    event = operation.events[0].id
     line = rig.service.store.writer
     with ThreadPoolExecutor(2) as pool:
         with line.turn(OWN):

@@ -1,21 +1,30 @@
 """Every kind of entry has words, and they say what happened."""
 
+from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from forenotice.core.journal import ACTIONS
 from forenotice.views import wording
+from forenotice.views.history import Entry
 
-NOTHING: dict[str, Any] = {
+NOTHING = Entry(
+    seq=1,
+    at=datetime(2026, 1, 31, tzinfo=UTC),
+    action="",
+    by="",
+    origin="",
+    reason="",
     **dict.fromkeys(("scope", "event", "operation", "host", "vm", "rollout")),
-    "data": {},
-}
+    data={},
+)
 AT = "2026-01-31T12:00:00Z"
 
 
 def said(action: str, data: dict[str, Any] | None = None, **named: str) -> str:
-    return wording.sentence({**NOTHING, "action": action, **named, "data": data or {}})
+    return wording.sentence(msgspec.structs.replace(NOTHING, action=action, **named, data=data or {}))
 
 
 def test_no_action_is_without_words() -> None:

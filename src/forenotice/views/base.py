@@ -1,9 +1,7 @@
 """What all views share: requests and responses, pages of lists, errors, examples, and types of fields."""
 
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Annotated, Any, Generic, Literal, TypeVar, dataclass_transform
 
 import msgspec
@@ -34,25 +32,6 @@ class View(msgspec.Struct, metaclass=_Keywords, frozen=True):
 
 class Response(View):
     """Whoever reads one ignores fields of a later version."""
-
-    # Until every reader takes attributes: values as JSON has them.
-    def __getitem__(self, name: str) -> Any:
-        return _plain(getattr(self, name))
-
-    def get(self, name: str, otherwise: Any = None) -> Any:
-        return self[name] if name in self.__struct_fields__ else otherwise
-
-    def keys(self) -> Iterator[str]:
-        return iter(self.__struct_fields__)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.__struct_fields__
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.isoformat().replace("+00:00", "Z")
-    return value.value if isinstance(value, StrEnum) else value
 
 
 class Request(View, forbid_unknown_fields=True):

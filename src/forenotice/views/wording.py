@@ -2,18 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 from forenotice.core import explanations, fleet, operations
 from forenotice.core.announcements import BY_POLICY, BY_SILENCE
 from forenotice.core.rollout_progress import PAUSED_BY
-
-
-class Entry(Protocol):
-    """As the API shows it, a struct or decoded JSON."""
-
-    def __getitem__(self, name: str, /) -> Any: ...
-
+from forenotice.views.history import Entry
 
 NOUNS: Mapping[str, str] = {
     "event": "Events",
@@ -133,7 +127,7 @@ TIMES = ("not_before", "announce_at", "to", "before", "journal")
 
 def sentence(entry: Entry) -> str:
     """Times and ids stand in it as in the service's own sentences."""
-    _, form = WORDS.get(entry["action"], ("", f"{entry['action']}."))  # A newer service may know more actions.
+    _, form = WORDS.get(entry.action, ("", f"{entry.action}."))  # A newer service may know more actions.
     return form.format_map(_parts(entry))
 
 
@@ -147,7 +141,7 @@ def kinds() -> dict[str, dict[str, str]]:
 
 def _parts(entry: Entry) -> dict[str, str]:
     """Everything that a sentence may have in it; what an entry does not tell is left out or told in general."""
-    data: Mapping[str, Any] = entry["data"]
+    data: Mapping[str, Any] = entry.data
     named = data.get("resources") or data.get("vms") or data.get("done") or (data.get("results") or {}).keys()
     because = dict.fromkeys(explanations.PHRASES.get(str(kind), (str(kind),))[0] for kind in data.get("because") or ())
     fields = [str(field).replace("_", " ") for field in data.get("fields") or ()]
@@ -157,22 +151,22 @@ def _parts(entry: Entry) -> dict[str, str]:
     tested = f", without success: {data.get('error') or 'the receiver did not take it'}"
     return {
         **{name: _moment(data.get(name)) for name in TIMES},
-        "host": entry["host"] or "its host",
-        "vm": f"VM {entry['vm']}" if entry["vm"] else "A VM",
-        "scope": scope_of(entry["scope"]),
-        "name": (entry["scope"] or "").partition(":")[2],
+        "host": entry.host or "its host",
+        "vm": f"VM {entry.vm}" if entry.vm else "A VM",
+        "scope": scope_of(entry.scope),
+        "name": (entry.scope or "").partition(":")[2],
         "named": f" {data['name']}" if data.get("name") else "",
-        "rollout": f" of rollout {entry['rollout']}" if entry["rollout"] else "",
+        "rollout": f" of rollout {entry.rollout}" if entry.rollout else "",
         "kind": kind_of(data.get("kind")),
         "type": str(data.get("type") or "Maintenance"),
-        "vms": several(named) if named else scope_of(entry["scope"]),
+        "vms": several(named) if named else scope_of(entry.scope),
         "failures": failed(data.get("failures") or data.get("results") or {}),
         "done": f"; it has finished with {several(done)}" if done else "",
         "attempt": str(data.get("attempt") or 1),
         "by": approved_by(by),
         "approved": f" It was approved at once {approved_by(by)}." if by else "",
         "late": ", after NotBefore" if data.get("late") else "",
-        "left": f", because {entry['vm']} has left its host" if entry["vm"] else "",
+        "left": f", because {entry.vm} has left its host" if entry.vm else "",
         "because": fleet.names(because or ["something"]),
         "targets": f": {fleet.several(targets)}" if targets else "",
         "hosts": _counted(data.get("stops", 0), "host"),

@@ -1,6 +1,6 @@
 """A demo fleet in which much is going on: past, present and to come. Nothing moves on while pages are looked at."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -16,6 +16,7 @@ from forenotice.delivery import subscriptions
 from forenotice.service import maintenance, queries, rollout_progress, rollouts, tokens
 from forenotice.service.calls import Call
 from forenotice.service.tick import Report, tick
+from forenotice.views.maintenance import Event, Operation
 
 OPERATOR = Call(actor="operator:admin")
 
@@ -36,15 +37,15 @@ def populated(home: Path) -> Iterator[Portal]:
         yield portal
 
 
-def schedule(portal: Portal, kind: Kind, name: str, **more: Any) -> Mapping[str, Any]:
+def schedule(portal: Portal, kind: Kind, name: str, **more: Any) -> Operation:
     """Its operation."""
-    [made] = maintenance.schedule(portal.service, OPERATOR, kind=kind, names=[name], **more)["operations"]
-    return dict(made)
+    [made] = maintenance.schedule(portal.service, OPERATOR, kind=kind, names=[name], **more).operations
+    return made
 
 
-def approve(portal: Portal, operation: Mapping[str, Any]) -> None:
-    for event in operation["events"]:
-        maintenance.approve(portal.service, OPERATOR, event["id"])
+def approve(portal: Portal, operation: Operation) -> None:
+    for event in operation.events:
+        maintenance.approve(portal.service, OPERATOR, event.id)
 
 
 def finish(portal: Portal) -> None:
@@ -56,15 +57,15 @@ def finish(portal: Portal) -> None:
     tick(portal.service, reports)
 
 
-def live_events(portal: Portal) -> list[Mapping[str, Any]]:
-    return list(queries.events(portal.service, live=True)["items"])
+def live_events(portal: Portal) -> list[Event]:
+    return queries.events(portal.service, live=True).items
 
 
 def _past(portal: Portal, clock: MovingClock) -> None:
     approve(portal, schedule(portal, Kind.RESTART, "db", reason="a new kernel"))
     approve(portal, schedule(portal, Kind.HOST_UPDATE, "host-b"))
     cancelled = schedule(portal, Kind.REDEPLOY, "web-2", reason="chosen by mistake", notice=timedelta(hours=10))
-    maintenance.cancel_operation(portal.service, OPERATOR, cancelled["id"])
+    maintenance.cancel_operation(portal.service, OPERATOR, cancelled.id)
     # One waits for the other, and then for its NotBefore.
     for _ in range(4):
         finish(portal)
@@ -91,4 +92,4 @@ def _present(portal: Portal) -> None:
     schedule(portal, Kind.DELETION, "pool_4")
     schedule(portal, Kind.EVICTION, "batch", notice=timedelta(minutes=10))
     schedule(portal, Kind.DEGRADED_HARDWARE, "host-c", notice=timedelta(hours=2))
-    assert {event["status"] for event in live_events(portal)} == {"Scheduled", "Started"}
+    assert {event.status for event in live_events(portal)} == {"Scheduled", "Started"}

@@ -13,7 +13,7 @@ from forenotice.service.calls import SYSTEM
 
 def announced(portal: Portal, name: str) -> str:
     """A restart; the id of its event."""
-    return str(schedule(portal, Kind.RESTART, name)["events"][0]["id"])
+    return str(schedule(portal, Kind.RESTART, name).events[0].id)
 
 
 def cancel(portal: Portal, event: str) -> None:
@@ -62,11 +62,11 @@ def test_when_what_has_the_focus_goes_one_is_near_it(browsing: Browsing, portal:
 
 def test_when_the_button_alone_goes_one_is_near_it_too(browsing: Browsing, portal: Portal) -> None:
     operation = schedule(portal, Kind.RESTART, "db")
-    [event] = operation["events"]
+    [event] = operation.events
     page = visiting(browsing, portal)
     page.goto("/")
     expect(page.locator("#connection")).to_have_text("live")
-    focus(page, event["id"])
+    focus(page, event.id)
     approve(portal, operation)
-    expect(page.locator(f"#event-{event['id']}")).to_contain_text("Approved by")
+    expect(page.locator(f"#event-{event.id}")).to_contain_text("Approved by")
     expect(page.get_by_role("heading", name="What is live")).to_be_focused()

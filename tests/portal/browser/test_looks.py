@@ -27,18 +27,18 @@ AGAIN = ("vm-alone", "act-update", "event-ended", "rollout-cancel")
 
 def pages(portal: Portal) -> Mapping[str, Mapping[str, str]]:
     """By room, each under the name of its pictures."""
-    events = {event["type"]: event for event in live_events(portal)}
-    several = next(event for event in live_events(portal) if event["operation"] == events["Freeze"]["operation"])
-    [ended, *_] = queries.events(portal.service, live=False)["items"]
-    [rollout] = rollouts.page(portal.service, live=True, access=EVERYTHING)["items"]
-    [token] = [token for token in tokens.list_all(portal.service)["items"] if token["name"] == "shop"]
+    events = {str(event.type): event for event in live_events(portal)}
+    several = next(event for event in live_events(portal) if event.operation == events["Freeze"].operation)
+    [ended, *_] = queries.events(portal.service, live=False).items
+    [rollout] = rollouts.page(portal.service, live=True, access=EVERYTHING).items
+    [token] = [token for token in tokens.list_all(portal.service).items if token.name == "shop"]
     return {
         "events": {
             "now": "/",
-            "event": f"/events/{events['Redeploy']['id']}",
-            "event-ended": f"/events/{ended['id']}",
-            "cancel": f"/events/{events['Redeploy']['id']}/cancel",
-            "operation": f"/operations/{several['operation']}",
+            "event": f"/events/{events['Redeploy'].id}",
+            "event-ended": f"/events/{ended.id}",
+            "cancel": f"/events/{events['Redeploy'].id}/cancel",
+            "operation": f"/operations/{several.operation}",
         },
         "fleet": {
             "fleet": "/fleet",
@@ -58,13 +58,13 @@ def pages(portal: Portal) -> Mapping[str, Mapping[str, str]]:
             "rollouts": "/rollouts",
             "rollout-new": "/rollouts/new",
             "plan": "/rollouts/plan?kind=update&hosts=host-c,host-d",
-            "rollout": f"/rollouts/{rollout['id']}",
-            "rollout-pause": f"/rollouts/{rollout['id']}/pause",
-            "rollout-cancel": f"/rollouts/{rollout['id']}/cancel",
+            "rollout": f"/rollouts/{rollout.id}",
+            "rollout-pause": f"/rollouts/{rollout.id}/pause",
+            "rollout-cancel": f"/rollouts/{rollout.id}/cancel",
         },
         "others": {
             "tokens": "/tokens",
-            "token-revoke": f"/tokens/{token['id']}/revoke",
+            "token-revoke": f"/tokens/{token.id}/revoke",
             "subscriptions": "/subscriptions",
             "subscription": "/subscriptions/pager",
             "subscription-remove": "/subscriptions/pager/remove",

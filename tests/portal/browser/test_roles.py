@@ -18,7 +18,7 @@ EXAMPLE = re.compile(r'placeholder="[^"]*"')
 
 def test_a_tenant_sees_its_own_groups_alone(browsing: Browsing, busy: Portal) -> None:
     token = busy.token_of("tenant", "web", "of-web")
-    others = [event["id"] for event in live_events(busy) if event["scope"] != "group:web"]
+    others = [event.id for event in live_events(busy) if event.scope != "group:web"]
     page = visiting(browsing, busy, token)
     for path in ("/", "/fleet", "/act", "/history", "/vms/web-0", "/groups/web"):
         says(page, path, 200)
@@ -47,8 +47,8 @@ def test_a_tenant_sees_its_own_groups_alone(browsing: Browsing, busy: Portal) ->
 
 def test_a_viewer_is_offered_nothing_to_do(browsing: Browsing, busy: Portal) -> None:
     token = busy.token_of("viewer", name="onlooker")
-    event = next(each["id"] for each in live_events(busy) if each["status"] == "Scheduled")
-    [rollout] = [each["id"] for each in rollouts.page(busy.service, live=True, access=EVERYTHING)["items"]]
+    event = next(each.id for each in live_events(busy) if each.status == "Scheduled")
+    [rollout] = [each.id for each in rollouts.page(busy.service, live=True, access=EVERYTHING).items]
     page = visiting(browsing, busy, token)
     for path in ("/", f"/events/{event}", "/vms/web-0", "/hosts/host-a", "/groups/web", f"/rollouts/{rollout}"):
         says(page, path, 200)

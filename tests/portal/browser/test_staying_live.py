@@ -55,7 +55,7 @@ def test_a_look_that_fails_once_is_made_good_soon(browsing: Browsing, portal: Po
         route.fulfill(status=503, body="")
 
     page.route(f"{portal.url}/", fail, times=1)
-    event = schedule(portal, Kind.RESTART, "db")["events"][0]["id"]
+    event = schedule(portal, Kind.RESTART, "db").events[0].id
     expect(page.locator("#connection")).to_contain_text("cannot be reached")
     expect(page.locator(f"#event-{event}")).to_be_visible()
     expect(page.locator("#connection")).to_have_text("live")

@@ -19,18 +19,18 @@ def says_both(shown: Locator, moment: datetime) -> None:
 
 
 def test_times_are_of_the_viewers_zone_with_utc_on_hover(browsing: Browsing, busy: Portal) -> None:
-    events = {event["type"]: event for event in live_events(busy)}
+    events = {str(event.type): event for event in live_events(busy)}
     page = visiting(browsing, busy)
-    not_before = datetime.fromisoformat(events["Terminate"]["not_before"])
-    page.goto(f"/events/{events['Terminate']['id']}")
+    not_before = events["Terminate"].not_before
+    page.goto(f"/events/{events['Terminate'].id}")
     says_both(page.locator("#facts time").first, not_before)
 
     page.goto("/")
-    counting = page.locator(f"#event-{events['Terminate']['id']} time[data-countdown]").first
+    counting = page.locator(f"#event-{events['Terminate'].id} time[data-countdown]").first
     expect(counting).to_have_text(COUNTED)
     expect(counting).to_have_attribute("title", f"{not_before:%Y-%m-%d %H:%M:%S} UTC")
-    [started] = [event for event in live_events(busy) if event["status"] == "Started"]
-    since = page.locator(f"#event-{started['id']} time:not([data-countdown])").first
+    [started] = [event for event in live_events(busy) if event.status == "Started"]
+    since = page.locator(f"#event-{started.id} time:not([data-countdown])").first
     says_both(since, datetime.fromisoformat(since.get_attribute("datetime") or ""))
 
     page.goto("/history")

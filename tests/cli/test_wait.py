@@ -51,6 +51,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def here(server: Server, alone: None, monkeypatch: pytest.MonkeyPatch) -> Server:
     monkeypatch.setenv("FORENOTICE_CONTROL", f"http://{server.operators}")
     monkeypatch.setenv("FORENOTICE_TOKEN", server.token)
+    monkeypatch.setattr(wait, "EVERY", 0.05)
     return server
 
 
@@ -59,7 +60,7 @@ def live(server: Server, vm: str) -> Any:
 
 
 def test_to_the_end_with_a_word_on_why(here: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["vm", "restart", "web-0", "--notice", "60", "--wait"]) == 0
+    assert main(["vm", "restart", "web-0", "--notice", "20", "--wait"]) == 0
     said = capsys.readouterr()
     assert said.out.splitlines()[-1] == "Restart of web-0 is Completed."
     assert said.err.startswith("Restart of web-0 is Scheduled. It waits for approval by web (web-0), until ")

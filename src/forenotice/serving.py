@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 import structlog
 
-from forenotice import controlsocket, datadirectory, demo, garbage_collection, logs, secretfiles
+from forenotice import control_socket, data_directory, demo, garbage_collection, logs, secret_files
 from forenotice.control import tls as control_tls
 from forenotice.control.metrics import Metrics
 from forenotice.core import errors
@@ -75,7 +75,7 @@ def run(settings: Settings) -> int:
     runtime = Runtime()
     drivers = registry.open_drivers(settings.driver, settings.speed, runtime)
     with ExitStack() as held:
-        held.enter_context(datadirectory.held(settings.directory, settings.database_file))
+        held.enter_context(data_directory.held(settings.directory, settings.database_file))
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             died = held.enter_context(watching_for_deaths(lambda: os.kill(os.getpid(), signal.SIGTERM)))
             runner.run(_serve(settings, options, tls, runtime, *drivers))
@@ -144,7 +144,7 @@ async def _serve(
         metadata.start(settings.metadata)
         shells.append(metadata)
         once = _once(settings)
-        workers.callback((settings.directory / controlsocket.NAME).unlink, missing_ok=True)
+        workers.callback((settings.directory / control_socket.NAME).unlink, missing_ok=True)
         control = await _start_control(settings, service, metadata, published, tls, once, metrics)
         shells.append(control)
         own += _places(metadata, Address(host=settings.control.host, port=control.port))
@@ -246,7 +246,7 @@ def _prepare(settings: Settings, service: Service) -> int:
 def _look_at_tokens(settings: Settings, service: Service) -> None:
     def keep(secret: str) -> None:
         try:
-            datadirectory.write_secret(settings.token_file, secret)
+            data_directory.write_secret(settings.token_file, secret)
         except OSError as error:
             raise errors.RefusedError(
                 f"the token file {settings.token_file} cannot be written ({error.strerror}): make room for it"
@@ -299,7 +299,7 @@ def _hosts(settings: Settings) -> list[str]:
 
 
 def _secret(path: Path) -> bytes:
-    secret = secretfiles.read(path, "the proxies' secret", links=True).strip()
+    secret = secret_files.read(path, "the proxies' secret", links=True).strip()
     if len(secret) < 16:
         raise errors.RefusedError(f"the proxies' secret {path} is too short: give at least 16 bytes")
     return secret
@@ -344,7 +344,7 @@ async def _start_control(
 
 def _local_socket(settings: Settings) -> socket.socket | None:
     try:
-        return controlsocket.listen(settings.directory)
+        return control_socket.listen(settings.directory)
     except OSError as error:
         # Some file systems have none; commands then need an address and a token.
         log.warning(

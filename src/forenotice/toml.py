@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path as File
 from typing import Any, NamedTuple
 
-from forenotice import secretfiles
+from forenotice import secret_files
 from forenotice.core import errors
 
 Path = tuple[str | int, ...]
@@ -218,7 +218,7 @@ def decode(content: bytes, source: str, error: type[errors.RefusedError] = error
 def read(path: File, noun: str, error: type[errors.RefusedError], *, secret: bool = False, links: bool = False) -> Text:
     """A file that other users cannot change, or with `secret` read."""
     try:
-        return decode(secretfiles.read(path, noun, secret=secret, links=links), str(path), error)
+        return decode(secret_files.read(path, noun, secret=secret, links=links), str(path), error)
     except errors.RefusedError as refused:
         raise refused if isinstance(refused, error) else error(refused.message) from None
 

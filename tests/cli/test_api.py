@@ -12,7 +12,7 @@ from tests.cli.samples import encoded, fleet
 from tests.cli.stranger import answer, asked_header, stranger
 from tests.control.running import Control, running
 
-from forenotice import controlsocket
+from forenotice import control_socket
 from forenotice.cli import target
 
 EMPTY = b'{"items": [], "next": null}'
@@ -67,7 +67,7 @@ def test_the_demo_has_a_socket_of_its_own(run: Run, tmp_path: Path) -> None:
         assert run("vm", "list", "--data", str(tmp_path)).code == 0
         # Left behind by a service that was killed, with a token that only it knows.
         (tmp_path / "admin.token").write_text("fn_of-another-service\n")
-        controlsocket.listen(tmp_path).close()
+        control_socket.listen(tmp_path).close()
         assert run("vm", "list", "--data", str(tmp_path)).code == 0
 
 
@@ -75,7 +75,7 @@ def test_a_service_that_was_killed_is_not_reached(run: Run, tmp_path: Path) -> N
     (tmp_path / "admin.token").write_text("fn_secret\n")
     ran = run("vm", "list", "--data", str(tmp_path))
     assert (ran.code, f"no `forenotice serve` uses the data directory {tmp_path};" in ran.err) == (1, True)
-    controlsocket.listen(tmp_path).close()
+    control_socket.listen(tmp_path).close()
     ran = run("vm", "list", "--data", str(tmp_path))
     assert ran.err == (
         f"forenotice: cannot reach the control plane at {tmp_path}/control.sock: is `forenotice serve` running?\n"

@@ -11,7 +11,7 @@ import pytest
 from tests.cli.conftest import Run
 from tests.control.running import running
 
-from forenotice import datadirectory
+from forenotice import data_directory
 from forenotice.cli import server, times
 from forenotice.core import errors
 
@@ -126,7 +126,7 @@ def test_restore_refuses_and_changes_nothing(run: Run, data: Path, tmp_path: Pat
         ran = run("restore", *arguments, *where)
         assert (ran.code, ran.err.count("\n")) == (1, 1), ran
         assert said in ran.err
-    with datadirectory.held(data):
+    with data_directory.held(data):
         assert "another `forenotice serve` uses" in run("restore", str(tmp_path / "text"), *where).err
     assert sorted(path.name for path in data.iterdir() if path.name != "lock") == before
 
@@ -172,7 +172,7 @@ def test_a_clock_that_was_wrong_is_accepted(run: Run, data: Path) -> None:
         database.commit()
     refused = run("token", "list", "--offline", *where).err
     assert "correct the clock or, if it is right now and was wrong before, run `forenotice clock accept`" in refused
-    with datadirectory.held(data):
+    with data_directory.held(data):
         assert "another `forenotice serve` uses the data directory" in run("clock", "accept", *where).err
     said = run("clock", "accept", *where, "--reason", "a new battery").out
     assert re.match(

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.databases import new_sqlite
 
-from forenotice import controlsocket
+from forenotice import control_socket
 from forenotice.cli.server import NullPublisher
 from forenotice.control import app
 from forenotice.control.metrics import Metrics
@@ -120,7 +120,7 @@ def running(
     tail = Tail(service, heartbeat=heartbeat)
     made = app.Api(service, metrics, tail, token_rate=token_rate)
     server = ControlServer(made, "127.0.0.1", 0, on_stop=tail.close)
-    with serving(server, controlsocket.listen(directory)) as port:
+    with serving(server, control_socket.listen(directory)) as port:
         yield Control(service, metrics, port, token, counts)
     store.close()
 

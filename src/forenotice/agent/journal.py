@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from forenotice import secretfiles
+from forenotice import secret_files
 from forenotice.agent.rules.saga import Saga
 from forenotice.core import errors
 
@@ -65,11 +65,11 @@ class Journal:
         path = directory / FILE
         if not writable:
             with _reading():
-                secretfiles.require_directory(directory, NOUN)
+                secret_files.require_directory(directory, NOUN)
                 self._connection = _open_for_reading(path)
             return
         try:
-            secretfiles.make_directory(directory, NOUN)
+            secret_files.make_directory(directory, NOUN)
             try:
                 self._connection = _open(path)
             except sqlite3.Error as error:
@@ -228,7 +228,7 @@ class Lock:
         """
         path = directory / LOCK_FILE
         try:
-            secretfiles.make_directory(directory, NOUN)
+            secret_files.make_directory(directory, NOUN)
             try:
                 self._connection = _lock(path, LOCK_TIMEOUT)
             except sqlite3.Error as error:

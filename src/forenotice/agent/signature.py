@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from forenotice import secretfiles
+from forenotice import secret_files
 from forenotice.agent.config import READY_PATH, ConfigError, peer_address
 from forenotice.agent.config import Peers as PeersConfig
 from forenotice.agent.listener import Reply, Request
@@ -123,7 +123,7 @@ class Addresses:
 
 def _secret(path: str) -> bytes:
     try:
-        secret = secretfiles.read(Path(path), "the peers' secret").strip()
+        secret = secret_files.read(Path(path), "the peers' secret").strip()
     except errors.RefusedError as error:
         raise ConfigError(error.message) from None
     if len(secret) < SHORTEST_SECRET:

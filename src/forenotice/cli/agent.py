@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from forenotice import secretfiles, settings
+from forenotice import secret_files, settings
 from forenotice.agent import daemon, status, workers
 from forenotice.agent import peers as peering
 from forenotice.agent.config import Config, ConfigError
@@ -162,15 +162,15 @@ def _problems(config: Config) -> Iterator[str]:
         yield "A name in act_for is empty: give the names of VMs."
     if config.listen and (reason := _unusable(config.listen)):
         yield f"Nothing can listen on {config.listen}: {reason}."
-    place = secretfiles.nearest_existing(Path(config.state))
+    place = secret_files.nearest_existing(Path(config.state))
     if not place.is_dir():
         yield f"The state directory {config.state} cannot be used: {place} is not a directory."
     else:
         try:
             if place == Path(config.state):
-                secretfiles.require_directory(place, "the state directory")
+                secret_files.require_directory(place, "the state directory")
             else:
-                secretfiles.require_path(place, Path(config.state))
+                secret_files.require_path(place, Path(config.state))
         except errors.RefusedError as error:
             yield error.message
         except OSError:
@@ -196,7 +196,7 @@ def _unusable(listen: str) -> str | None:
 
 
 def _warnings(config: Config) -> Iterator[str]:
-    place = secretfiles.nearest_existing(Path(config.state))
+    place = secret_files.nearest_existing(Path(config.state))
     if place.is_dir() and not os.access(place, os.W_OK | os.X_OK):
         yield f"{place}, for the state directory, cannot be written by the user who runs this check."
     if config.act_for:

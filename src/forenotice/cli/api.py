@@ -17,7 +17,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
-from forenotice import __version__, controlsocket, views
+from forenotice import __version__, control_socket, views
 from forenotice.cli import target
 from forenotice.cli.commands import UsageError
 from forenotice.core import errors
@@ -117,7 +117,7 @@ class Rest:
         directory: Path | None = None,
     ) -> None:
         """`program` is what must be running there; with a `directory`, at the socket that is in it."""
-        self.url = url if directory is None else str(directory / controlsocket.NAME)
+        self.url = url if directory is None else str(directory / control_socket.NAME)
         self._parts = urlsplit(url)
         self._program = program
         self._timeout = timeout
@@ -222,7 +222,7 @@ class Rest:
         connection = http.client.HTTPConnection(host, timeout=self._timeout)
         if self._directory is not None:
             try:
-                connection.sock = controlsocket.connect(self._directory, self._timeout)
+                connection.sock = control_socket.connect(self._directory, self._timeout)
             except OSError as error:
                 raise self._unreachable(error) from None
         return connection

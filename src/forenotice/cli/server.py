@@ -146,11 +146,11 @@ def revoke_token(flags: Mapping[str, object], token_id: str, reason: str) -> "vi
 def restore_database(found: Settings, file: Path | None) -> Restored:
     """Replace the database by a backup, and start a new epoch; on PostgreSQL, after pg_restore, only the latter."""
     with server_packages():
-        from forenotice import datadirectory
+        from forenotice import data_directory
         from forenotice.service import calls, upkeep
         from forenotice.store import opener
     kept = None
-    with _private(), datadirectory.held(found.directory, found.database_file):
+    with _private(), data_directory.held(found.directory, found.database_file):
         if found.database_file is None:
             if file is not None:
                 raise errors.RefusedError(
@@ -169,12 +169,12 @@ def restore_database(found: Settings, file: Path | None) -> Restored:
 def accept_clock(flags: Mapping[str, object], reason: str) -> AcceptedClock:
     """On SQLite the lock shows whether a service runs; on PostgreSQL nothing does."""
     with server_packages():
-        from forenotice import datadirectory
+        from forenotice import data_directory
         from forenotice.service import calls, clocks
     found = settings.load(flags, os.environ)
     with ExitStack() as stack:
         if found.database_file is not None:
-            stack.enter_context(datadirectory.held(found.directory, found.database_file))
+            stack.enter_context(data_directory.held(found.directory, found.database_file))
         store = stack.enter_context(opened(found, migrate=False))
         return clocks.accept(_on(store), calls.Call(actor=ACTOR, reason=reason))
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from forenotice import controlsocket
+from forenotice import control_socket
 from forenotice.core import errors
 from forenotice.settings import OperatorSettings
 
@@ -27,8 +27,8 @@ def find(settings: OperatorSettings) -> Target:
     if settings.control_url is not None:
         return _address(settings, settings.control_url)
     try:
-        found = [each for each in settings.directories if controlsocket.is_in(each)]
-        here = next((each for each in found if controlsocket.answers(each)), None)
+        found = [each for each in settings.directories if control_socket.is_in(each)]
+        here = next((each for each in found if control_socket.answers(each)), None)
     except OSError as error:
         if settings.token:
             return _address(settings, DEFAULT)

@@ -4,7 +4,7 @@ import ipaddress
 import ssl
 from pathlib import Path
 
-from forenotice import secretfiles
+from forenotice import secret_files
 from forenotice.core import errors
 
 
@@ -16,7 +16,7 @@ def context(certificate: Path, key: Path) -> ssl.SSLContext:
         raise errors.RefusedError(
             f"the control plane's certificate {certificate} cannot be read: {str(error.strerror).lower()}"
         ) from None
-    secretfiles.read(key, "the control plane's key", links=True)
+    secret_files.read(key, "the control plane's key", links=True)
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     made.minimum_version = ssl.TLSVersion.TLSv1_2
 

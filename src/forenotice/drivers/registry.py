@@ -4,7 +4,7 @@ import ssl
 from datetime import timedelta
 from pathlib import Path
 
-from forenotice import secretfiles
+from forenotice import secret_files
 from forenotice.core import errors
 from forenotice.core.timing import Retries, Timing
 from forenotice.drivers import file
@@ -67,7 +67,7 @@ def _made(config: file.Command | file.Webhook, runtime: Runtime) -> Driver:
 
 def _secret(path: Path) -> str:
     try:
-        secret = secretfiles.read(path, "secret_file:", links=True).decode().strip()
+        secret = secret_files.read(path, "secret_file:", links=True).decode().strip()
     except UnicodeDecodeError:
         raise file.DriverFileError(f"secret_file: {path} cannot be read: it is not text") from None
     if len(secret) < SHORTEST_SECRET:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from forenotice.clock import Clock
-from forenotice.connectionlimit import ConnectionLimit
+from forenotice.connection_limit import ConnectionLimit
 from forenotice.core.timing import Timing
 from forenotice.logs import log
 from forenotice.metadata.checks import Poll

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from forenotice import datadirectory
+from forenotice import data_directory
 from forenotice.core import errors, fleet, roles
 from forenotice.core import roles as network
 from forenotice.core.roles import Access, Role
@@ -133,7 +133,7 @@ def _replace(file: Path, digest: str, secret: str) -> None:
     """If the file, which local commands use, holds that token, write the new secret there."""
     try:
         if hashlib.sha256(file.read_bytes().strip()).hexdigest() == digest:
-            datadirectory.write_secret(file, secret)
+            data_directory.write_secret(file, secret)
     except FileNotFoundError:
         return
     except OSError as error:

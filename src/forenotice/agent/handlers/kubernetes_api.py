@@ -10,7 +10,7 @@ from kubernetes import client
 from kubernetes import config as credentials
 from kubernetes.client.rest import urllib3
 
-from forenotice import __version__, secretfiles
+from forenotice import __version__, secret_files
 from forenotice.agent.handlers.tables import Kubernetes
 from forenotice.core import errors
 from forenotice.programs import process
@@ -261,7 +261,7 @@ def connect(config: Kubernetes) -> Api:
     try:
         if config.kubeconfig:
             # It may name programs to run.
-            secretfiles.read(Path(config.kubeconfig), "the kubeconfig")
+            secret_files.read(Path(config.kubeconfig), "the kubeconfig")
             credentials.load_kube_config(
                 config_file=config.kubeconfig,
                 context=config.context or None,

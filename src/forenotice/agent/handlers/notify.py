@@ -13,7 +13,7 @@ from pathlib import Path
 
 import apprise
 
-from forenotice import secretfiles
+from forenotice import secret_files
 from forenotice.agent.handlers import Outcome, facts
 from forenotice.agent.handlers.tables import Notify
 from forenotice.core import errors
@@ -90,7 +90,7 @@ def _sinks(config: Notify) -> Sequence[Sink]:
     urls = [*config.urls]
     if config.urls_file:
         try:
-            lines = secretfiles.read(Path(config.urls_file), "urls_file:").decode().splitlines()
+            lines = secret_files.read(Path(config.urls_file), "urls_file:").decode().splitlines()
         except errors.RefusedError as error:
             raise SinksError(error.message) from None
         except UnicodeDecodeError:

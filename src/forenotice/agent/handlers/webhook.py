@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from forenotice import __version__, secretfiles
+from forenotice import __version__, secret_files
 from forenotice.agent.handlers import Outcome, StoppedError, Work, facts, tables, within
 from forenotice.client.http import Connection, ProtocolError
 from forenotice.core import errors
@@ -117,7 +117,7 @@ class Webhook:
 
 def _secret(header: str, path: str) -> str:
     try:
-        content = secretfiles.read(Path(path), f"{header} in header_files:")
+        content = secret_files.read(Path(path), f"{header} in header_files:")
     except errors.RefusedError as error:
         raise UnusableError(plain(error.message)) from None
     value = content.decode(errors="replace").strip()

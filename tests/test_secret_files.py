@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from forenotice import secretfiles
+from forenotice import secret_files
 from forenotice.core import errors
 
 ROOT = os.geteuid() == 0
@@ -23,14 +23,14 @@ def file(tmp_path: Path) -> Path:
 
 def _refused(path: Path, *, secret: bool = True, links: bool = False) -> str:
     with pytest.raises(errors.RefusedError) as refused:
-        secretfiles.read(path, "the key", secret=secret, links=links)
+        secret_files.read(path, "the key", secret=secret, links=links)
     return refused.value.message
 
 
 def test_what_is_for_its_owner_alone_is_read(file: Path) -> None:
     for mode in (0o600, 0o400, 0o700):
         file.chmod(mode)
-        assert secretfiles.read(file, "the key") == b"secret\n"
+        assert secret_files.read(file, "the key") == b"secret\n"
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_what_others_can_read_or_change_is_refused(file: Path, mode: int, deed: 
 
 def test_what_is_no_secret_may_be_read_but_not_changed(file: Path) -> None:
     file.chmod(0o644)
-    assert secretfiles.read(file, "the file", secret=False) == b"secret\n"
+    assert secret_files.read(file, "the file", secret=False) == b"secret\n"
     file.chmod(0o646)
     said = f"the key {file} can be changed by other users (mode 0646): run `chmod go-w {file}`"
     assert _refused(file, secret=False) == said
@@ -54,7 +54,7 @@ def test_what_is_no_secret_may_be_read_but_not_changed(file: Path) -> None:
 def test_a_group_may_read_what_is_roots(file: Path) -> None:
     """So do systemd's LoadCredential= and Kubernetes hand secrets to a service of another user."""
     file.chmod(0o440)
-    assert secretfiles.read(file, "the key") == b"secret\n"
+    assert secret_files.read(file, "the key") == b"secret\n"
 
 
 @pytest.mark.skipif(not ROOT, reason="files are given away by root alone")
@@ -63,7 +63,7 @@ def test_what_belongs_to_somebody_else_is_refused(file: Path) -> None:
     assert f"the key {file} belongs to another user (uid {NOBODY})" in _refused(file)
     os.chown(file.parent, NOBODY, NOBODY)
     with pytest.raises(errors.RefusedError, match="belongs to another user"):
-        secretfiles.require_directory(file.parent, "the directory")
+        secret_files.require_directory(file.parent, "the directory")
     os.chown(file.parent, 0, 0)
 
 
@@ -71,7 +71,7 @@ def test_links_are_followed_only_where_they_may_be(file: Path) -> None:
     link = file.with_name("link")
     link.symlink_to(file)
     assert _refused(link) == f"the key {link} is a link: give the file that it leads to"
-    assert secretfiles.read(link, "the key", links=True) == b"secret\n"
+    assert secret_files.read(link, "the key", links=True) == b"secret\n"
     file.chmod(0o644)
     assert "by other users (mode 0644)" in _refused(link, links=True)
 
@@ -89,27 +89,27 @@ def test_a_directory_that_others_can_write_to_is_refused(file: Path) -> None:
     directory = file.parent
     for mode in (0o700, 0o755):
         directory.chmod(mode)
-        secretfiles.require_directory(directory, "the directory")
+        secret_files.require_directory(directory, "the directory")
     for mode in (0o702, 0o777, 0o1777):
         directory.chmod(mode)
         with pytest.raises(errors.RefusedError) as refused:
-            secretfiles.require_directory(directory, "the directory")
+            secret_files.require_directory(directory, "the directory")
         assert f"{directory} can be changed by other users (mode {mode:04o}): run `chmod go-w" in refused.value.message
     with pytest.raises(errors.RefusedError, match="is not a directory"):
-        secretfiles.require_directory(file, "the directory")
+        secret_files.require_directory(file, "the directory")
 
 
 def test_what_is_in_a_directory_is_looked_at_too(file: Path) -> None:
     """It may have been put there while everybody could."""
     directory = file.parent
-    secretfiles.require_directory(directory, "the directory")
+    secret_files.require_directory(directory, "the directory")
     file.chmod(0o646)
     with pytest.raises(errors.RefusedError, match=f"{file} can be changed by other users"):
-        secretfiles.require_directory(directory, "the directory")
+        secret_files.require_directory(directory, "the directory")
     file.unlink()
     file.symlink_to("elsewhere")
     with pytest.raises(errors.RefusedError, match=f"{file} is a link, which the directory must not hold: remove it"):
-        secretfiles.require_directory(directory, "the directory")
+        secret_files.require_directory(directory, "the directory")
 
 
 def test_a_pipe_in_a_directory_is_refused_without_waiting_for_it(file: Path) -> None:
@@ -118,19 +118,19 @@ def test_a_pipe_in_a_directory_is_refused_without_waiting_for_it(file: Path) -> 
     with pytest.raises(
         errors.RefusedError, match="pipe is neither a file nor a directory: remove it from the directory"
     ):
-        secretfiles.require_directory(file.parent, "the directory")
+        secret_files.require_directory(file.parent, "the directory")
 
 
 def test_nothing_is_made_where_others_can_change_it(tmp_path: Path) -> None:
     made = tmp_path / "a" / "b"
     tmp_path.chmod(0o777)
     with pytest.raises(errors.RefusedError, match=f"^{tmp_path}, which leads to {made}, can be changed by other users"):
-        secretfiles.make_directory(made, "the directory")
+        secret_files.make_directory(made, "the directory")
     assert not list(tmp_path.iterdir())
     tmp_path.chmod(0o700)
-    secretfiles.make_directory(made, "the directory")
+    secret_files.make_directory(made, "the directory")
     assert made.stat().st_mode & 0o777 == 0o700
-    secretfiles.make_directory(made, "the directory")
+    secret_files.make_directory(made, "the directory")
 
 
 def test_nobody_else_can_change_what_leads_there(file: Path) -> None:
@@ -140,11 +140,11 @@ def test_nobody_else_can_change_what_leads_there(file: Path) -> None:
     below = file.parent / "below"
     below.mkdir()
     with pytest.raises(errors.RefusedError, match=f"{file.parent}, which leads to {below}, can be changed"):
-        secretfiles.require_directory(below, "the directory")
+        secret_files.require_directory(below, "the directory")
     # As in /tmp, only its owner can replace the file.
     file.parent.chmod(0o1777)
-    assert secretfiles.read(file, "the key") == b"secret\n"
-    secretfiles.require_directory(below, "the directory")
+    assert secret_files.read(file, "the key") == b"secret\n"
+    secret_files.require_directory(below, "the directory")
 
 
 @pytest.mark.skipif(not ROOT, reason="files are given away by root alone")
@@ -161,7 +161,7 @@ def test_links_that_lead_there_are_followed_and_looked_at(file: Path, tmp_path: 
     everybodys.mkdir()
     relative.symlink_to("everybodys/..")
     absolute.symlink_to(relative)
-    assert secretfiles.read(absolute / "key", "the key") == b"secret\n"
+    assert secret_files.read(absolute / "key", "the key") == b"secret\n"
     (everybodys / "link").symlink_to("..")
     absolute.unlink()
     absolute.symlink_to("everybodys/link")
@@ -170,7 +170,7 @@ def test_links_that_lead_there_are_followed_and_looked_at(file: Path, tmp_path: 
     absolute.unlink()
     absolute.symlink_to("absolute")
     with pytest.raises(OSError, match="symbolic links"):
-        secretfiles.require_directory(absolute / "below", "the directory")
+        secret_files.require_directory(absolute / "below", "the directory")
 
 
 @pytest.mark.skipif(not ROOT, reason="files are given away by root alone")
@@ -186,6 +186,6 @@ def test_the_group_of_a_user_alone_may_change_what_is_its_users(file: Path) -> N
             os.chown(path, NOBODY, NOBODY)
         os.seteuid(NOBODY)
         try:
-            assert secretfiles.read(mine, "the file", secret=False) == b"secret\n"
+            assert secret_files.read(mine, "the file", secret=False) == b"secret\n"
         finally:
             os.seteuid(0)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from forenotice.connectionlimit import ConnectionLimit
+from forenotice.connection_limit import ConnectionLimit
 
 AGES = {"a": 1, "b": 5, "c": 9, "d": 3}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from forenotice import controlsocket
+from forenotice import control_socket
 from forenotice.core import errors
 
 
@@ -20,9 +20,9 @@ def directory(tmp_path: Path) -> Path:
 def test_it_is_for_its_owner_alone(directory: Path) -> None:
     before = os.umask(0)
     try:
-        with controlsocket.listen(directory) as listening:
+        with control_socket.listen(directory) as listening:
             listening.listen()
-            mode = (directory / controlsocket.NAME).stat().st_mode
+            mode = (directory / control_socket.NAME).stat().st_mode
             assert (stat.S_ISSOCK(mode), stat.S_IMODE(mode)) == (True, 0o600)
     finally:
         os.umask(before)
@@ -32,38 +32,38 @@ def test_it_is_for_its_owner_alone(directory: Path) -> None:
 def test_a_path_of_any_length_can_be_connected_to(directory: Path, name: str) -> None:
     place = directory / name
     place.mkdir()
-    with controlsocket.listen(place) as listening:
+    with control_socket.listen(place) as listening:
         listening.listen()
-        with controlsocket.connect(place, 5) as client:
+        with control_socket.connect(place, 5) as client:
             client.sendall(b"x")
             served, _ = listening.accept()
             with served:
                 assert served.recv(1) == b"x"
-        assert controlsocket.is_in(place)
-        assert controlsocket.answers(place)
+        assert control_socket.is_in(place)
+        assert control_socket.answers(place)
 
 
 def test_one_that_a_crash_left_behind_is_replaced(directory: Path) -> None:
-    assert not controlsocket.is_in(directory)
-    controlsocket.listen(directory).close()
-    assert controlsocket.is_in(directory)
-    assert not controlsocket.answers(directory)
-    with controlsocket.listen(directory) as listening:
+    assert not control_socket.is_in(directory)
+    control_socket.listen(directory).close()
+    assert control_socket.is_in(directory)
+    assert not control_socket.answers(directory)
+    with control_socket.listen(directory) as listening:
         listening.listen()
-        assert controlsocket.answers(directory)
+        assert control_socket.answers(directory)
 
 
 def test_what_is_no_socket_is_refused(directory: Path) -> None:
-    (directory / controlsocket.NAME).write_text("")
+    (directory / control_socket.NAME).write_text("")
     with pytest.raises(errors.RefusedError, match="does not belong to the service"):
-        controlsocket.is_in(directory)
+        control_socket.is_in(directory)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="files are given away by root alone")
 def test_a_socket_of_somebody_else_is_refused_unless_the_directory_is_theirs(directory: Path) -> None:
-    with controlsocket.listen(directory):
-        os.chown(directory / controlsocket.NAME, 65534, 65534)
+    with control_socket.listen(directory):
+        os.chown(directory / control_socket.NAME, 65534, 65534)
         with pytest.raises(errors.RefusedError, match="must be a socket of the user who owns"):
-            controlsocket.is_in(directory)
+            control_socket.is_in(directory)
         os.chown(directory, 65534, 65534)
-        assert controlsocket.is_in(directory)
+        assert control_socket.is_in(directory)

@@ -16,7 +16,7 @@ import msgspec
 from forenotice.clock import Clock, SystemClock
 from forenotice.connection_limit import ConnectionLimit
 from forenotice.runtime import Runtime, Started
-from forenotice.wire import dates, hosts
+from forenotice.wire import dates, host_header
 
 CHUNK = 16 * 1024
 BACKLOG = 64
@@ -188,7 +188,7 @@ class Listener:
         connection.close()
 
     def respond(self, request: Request) -> Reply:
-        if self.is_local and not hosts.is_known(request.headers.get("host", "localhost")):
+        if self.is_local and not host_header.is_allowed(request.headers.get("host", "localhost")):
             return Reply.json({"error": "this name in Host is not known here: ask for localhost or an address"}, 400)
         method = "GET" if request.method == "HEAD" else request.method
         route = self.routes.get((method, request.path))

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from forenotice.control import responses
 from forenotice.core import errors
-from forenotice.wire import hosts
+from forenotice.wire import host_header
 
 T = TypeVar("T")
 
@@ -64,7 +64,7 @@ def origin(scope: Scope) -> str:
 def require_host(headers: Headers, names: Collection[str], remedy: str) -> None:
     """Refuses DNS rebinding. A request without Host passes: browsers always send it, health checks may not."""
     for given in (value.decode("latin-1") for name, value in headers if name == b"host"):
-        if not hosts.is_known(given, names):
+        if not host_header.is_allowed(given, names):
             raise errors.RefusedError(f"{given[:80]!r} in the Host header is not a name of this service: {remedy}")
 
 

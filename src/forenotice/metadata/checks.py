@@ -11,7 +11,7 @@ import httptools
 from forenotice.metadata import responses
 from forenotice.metadata.responses import Response
 from forenotice.settings import ProxyStyle
-from forenotice.wire import errors, hosts, instance, versions
+from forenotice.wire import errors, host_header, instance, versions
 from forenotice.wire.versions import Version
 
 PREFERENCE = re.compile(r'(?:[^,;"]|"(?:[^"\\]|\\.)*"?)+')
@@ -203,7 +203,7 @@ def _detour(head: Head, target: Target, names: Collection[str], proof: Proof, *,
     given = head.headers.get(b"host")
     asked_for = (None if given is None else given.decode("latin-1"), target.host)
     # A proxy may send any Host: a web page cannot forge its proof.
-    if not proof and not all(host is None or hosts.is_known(host, names) for host in asked_for):
+    if not proof and not all(host is None or host_header.is_allowed(host, names) for host in asked_for):
         return UNKNOWN_HOST
     if len(target.names) != len(set(target.names)):
         return REPEATED_PARAMETER

@@ -1,8 +1,8 @@
-"""Which hosts a request may name."""
+"""Which names a Host header may have."""
 
 import pytest
 
-from forenotice.wire import hosts
+from forenotice.wire import host_header
 
 NAMES = {"metadata.example", "emulator"}
 KNOWN = "169.254.169.254 169.254.169.254:80 127.0.0.1: [fd00::1]: [fd00::1] [fd00::1]:8254 ::1 localhost LocalHost:8254"
@@ -12,11 +12,11 @@ OTHERS = (
 
 
 @pytest.mark.parametrize("host", [*KNOWN.split(), "metadata.example", "Emulator:8254"])
-def test_addresses_localhost_and_given_names_are_known(host: str) -> None:
-    assert hosts.is_known(host, NAMES)
+def test_addresses_localhost_and_given_names_are_allowed(host: str) -> None:
+    assert host_header.is_allowed(host, NAMES)
 
 
 @pytest.mark.parametrize("host", [*OTHERS.split(), "", "metadata.example.", "169.254.169.254 rebound.example"])
 def test_any_other_name_is_not(host: str) -> None:
-    assert not hosts.is_known(host, NAMES)
-    assert not hosts.is_known("emulator")
+    assert not host_header.is_allowed(host, NAMES)
+    assert not host_header.is_allowed("emulator")

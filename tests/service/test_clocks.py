@@ -98,6 +98,14 @@ def test_a_jump_ahead_is_no_notice(rig: Rig, machine: Machine) -> None:
     assert telemetry.counted == 1
 
 
+def test_after_a_jump_an_approval_counts_as_ever(rig: Rig, machine: Machine) -> None:
+    event = restart(rig)
+    machine.set(hours=1)
+    assert status(rig, event) == "Scheduled"
+    assert rig.approve("db", "vm:db", event.id) is None
+    assert status(rig, event) == "Started"
+
+
 def test_what_is_announced_after_a_jump_has_its_own_notice(rig: Rig, machine: Machine) -> None:
     machine.set(hours=1)
     event = restart(rig)

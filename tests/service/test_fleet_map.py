@@ -59,6 +59,13 @@ def test_groups_by_update_domain_and_the_others_in_one_row(busy: Rig) -> None:
     }
 
 
+def test_a_failed_hosts_vms_are_started_at_once(rig: Rig) -> None:
+    (failure,) = rig.schedule(Kind.HARDWARE_FAILURE, "host-b")
+    assert failure.status == "Started"
+    states = {vm for cells in told(fleet_map.by_host(rig.service)).values() for cell in cells for vm in cell}
+    assert {name for name, state in states if state == "started"} == {"db", "web-1", "pool_2", "pool_3"}
+
+
 def test_whoever_sees_some_scopes_has_no_more_in_the_grid(busy: Rig) -> None:
     found = fleet_map.by_group(busy.service, seen=WEB)
     assert list(told(found)) == ["web", "standalone"]
@@ -130,6 +137,10 @@ def test_beyond_the_last_column_domains_share_it(rig: Rig) -> None:
     assert found.folded
     assert found.domains == list(range(fleet_map.MOST_DOMAINS))
     assert [vm.name for vm in found.rows[-1].cells[-1].vms] == ["lone-19", "lone-20", "lone-21"]
+
+
+def test_an_empty_fleet_has_no_rows(rig: Rig) -> None:
+    assert fleet_map.by_group(rig.service, seen=selectors.of_scopes("nobody")).rows == []
 
 
 def test_vms_of_a_list_have_their_states(busy: Rig) -> None:

@@ -26,6 +26,15 @@ def is_over(rig: Rig, secret: str) -> bool:
     return False
 
 
+def test_a_session_stands_for_its_token_in_every_process(rig: Rig) -> None:
+    made = token(rig, "shop", role="tenant", scopes="web-*")
+    secret, caller = sessions.begin(rig.service, made.token, HERE)
+    assert (caller.id, caller.actor, caller.expires_at) == (made.id, "tenant:shop", START + timedelta(hours=12))
+    assert secret != made.token
+    for service in (rig.service, Rig(rig.service.store, clock=rig.clock).service):
+        assert sessions.resume(service, secret) == caller
+
+
 def test_only_digests_are_kept(rig: Rig) -> None:
     made = token(rig)
     secret, _ = sessions.begin(rig.service, made.token, HERE)

@@ -156,7 +156,7 @@ def _plan(service: Service, kind: str) -> dict[str, object]:
     plan = rollouts.plan(service, _request(kind))
     seconds = time.perf_counter() - begin
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"seconds": seconds, "mib": peak, "waves": len(plan.waves), "stops": len(plan.stops)}
+    return {"seconds": seconds, "mib": peak, "waves": len(plan.waves), "stops": len(plan.planned_hosts)}
 
 
 if __name__ == "__main__":

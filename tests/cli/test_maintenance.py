@@ -204,8 +204,8 @@ def test_what_a_window_puts_off_is_planned(fresh: Run) -> None:
     assert "planned" not in fresh("host", "show", "host-a").out
     assert re.search(r"operation\.planned .*guests are told at \d{4}-", fresh("history", "--operation", operation).out)
     asked = ("--hosts", "host-a", "--kind", "update", "--window", window)
-    [stop] = fresh("rollout", "plan", *asked, "--json").json["stops"]
-    told, starts = (datetime.fromisoformat(stop[name]) for name in ("announced_at", "not_before"))
+    [host] = fresh("rollout", "plan", *asked, "--json").json["planned_hosts"]
+    told, starts = (datetime.fromisoformat(host[name]) for name in ("announced_at", "not_before"))
     assert (starts.hour, starts - told) == (opens, timedelta(minutes=16))
     assert "is Canceled" in fresh("operation", "cancel", operation).out
 

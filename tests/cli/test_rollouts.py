@@ -84,8 +84,8 @@ def test_hosts_of_a_rollout(operator: Run, site: Control) -> None:
     rollout_progress.advance(site.service, {})
     listed = [line.split()[:3] for line in operator("rollout", "hosts", rollout).out.splitlines()]
     assert listed[:2] == [["host", "wave", "status"], ["host-a", "1", "Under"]]
-    (stop,) = operator("rollout", "hosts", rollout, "--status", "under-way", "--json").json
-    assert stop["host"] == "host-a"
+    (host,) = operator("rollout", "hosts", rollout, "--status", "under-way", "--json").json
+    assert host["host"] == "host-a"
     assert operator("rollout", "hosts", rollout, "--status", "failed").out == "It has no such hosts.\n"
     assert "host-a is Scheduled: it waits for approval by" in operator("rollout", "explain", rollout).out
 
@@ -101,7 +101,7 @@ def test_a_plan_for_people_and_for_machines(operator: Run) -> None:
     assert "\nSkipped, because they have no VMs: host-c.\n" in said
     assert "Assumed: nobody approves early" in said.splitlines()[-1]
     plan = operator(*planning, "--json").json
-    assert [stop["vms"] for stop in plan["stops"]] == [["batch", "web-0"], ["db", "web-1"]]
+    assert [host["vms"] for host in plan["planned_hosts"]] == [["batch", "web-0"], ["db", "web-1"]]
     assert operator("rollout", "list", "--json").json == []
     operator("group", "policy", "web", "--max-unavailable", "10%")
     assert "the budget of group web can never be met" in operator(*planning).err

@@ -80,14 +80,14 @@ def test_hosts_of_a_rollout(fleet: Control, started: Any) -> None:
     at = f"/v1/rollouts/{started['id']}/hosts"
     page = fleet.get(at)
     msgspec.convert(page, type=Page[RolloutHost])
-    assert {stop["host"]: stop["status"] for stop in page["items"]} == {
+    assert {host["host"]: host["status"] for host in page["items"]} == {
         "host-a": "Under way",
         "host-b": "Waiting",
         "host-c": "Skipped",
     }
-    assert [stop["host"] for stop in fleet.get(f"{at}?status=Under%20way")["items"]] == ["host-a"]
+    assert [host["host"] for host in fleet.get(f"{at}?status=Under%20way")["items"]] == ["host-a"]
     first = fleet.get(f"{at}?limit=2")
-    assert [stop["host"] for stop in fleet.get(f"{at}?limit=2&after={first['next']}")["items"]] == ["host-c"]
+    assert [host["host"] for host in fleet.get(f"{at}?limit=2&after={first['next']}")["items"]] == ["host-c"]
     assert "status in the query must be one of Waiting" in fleet.ask("GET", f"{at}?status=lost").message
 
 
@@ -128,7 +128,7 @@ def test_a_plan_does_nothing(fleet: Control) -> None:
     assert said.status == 200
     msgspec.json.decode(said.body, type=RolloutPlan)
     plan = said.json
-    assert [(stop["host"], stop["wave"], stop["vms"]) for stop in plan["stops"]] == [
+    assert [(host["host"], host["wave"], host["vms"]) for host in plan["planned_hosts"]] == [
         ("host-a", 1, ["batch", "web-0"]),
         ("host-b", 2, ["db", "web-1"]),
     ]

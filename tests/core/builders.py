@@ -19,7 +19,7 @@ from forenotice.core.journal import Entry
 from forenotice.core.lifecycle import Approval
 from forenotice.core.membership import VmSpec
 from forenotice.core.operations import NO_LIMITS, Event, Kind, Operation, Source, Status
-from forenotice.core.rollouts import Stop, StopStatus
+from forenotice.core.rollouts import RolloutHost, RolloutHostStatus
 from forenotice.core.timing import Timing
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -40,7 +40,7 @@ class Site:
         self.expiry_from = NOW
         self.limits = NO_LIMITS
         self.state = World()
-        self.stops: dict[tuple[str, str], Stop] = {}
+        self.rollout_hosts: dict[tuple[str, str], RolloutHost] = {}
         self.journal: list[Entry] = []
         self.watch = Watch(self.timing)
         self.watch_rollouts = RolloutWatch(self.timing)
@@ -75,11 +75,11 @@ class Site:
         _put(self.state.operations, changes.operations)
         _put(self.state.events, changes.events)
         _put(self.state.rollouts, changes.rollouts)
-        self.stops.update(changes.stops)
+        self.rollout_hosts.update(changes.rollout_hosts)
         self.journal.extend(changes.entries)
         self._wake(changes)
         self.watch.observe(before, self.state, changes, now=self.now, expiry_from=self.expiry_from)
-        self.watch_rollouts.observe(before, self.state, changes, self.stops, now=self.now)
+        self.watch_rollouts.observe(before, self.state, changes, self.rollout_hosts, now=self.now)
         return changes
 
     def _wake(self, changes: Changes) -> None:
@@ -159,7 +159,7 @@ class Site:
             }
             awaiting = {o.host for o in self.live() if o.kind.traits.planned and o.kind.traits.moves}
             awaiting |= {o.host for o in self.live() if o.status is Status.PLANNED}
-            awaiting |= {stop.host for stop in self.stops.values() if stop.status is StopStatus.WAITING}
+            awaiting |= {host.host for host in self.rollout_hosts.values() if host.status is RolloutHostStatus.WAITING}
         parts_of = {rollout for o in known if (rollout := state.operations[o].rollout)}
         budgeted = [key for key in keys & state.scopes.keys() if budgets.has_budget(state.scopes[key].policy)]
         return World(

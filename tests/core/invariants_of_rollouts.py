@@ -10,7 +10,7 @@ from forenotice.core import windows
 from forenotice.core.draft import Changes, World
 from forenotice.core.fleet import Policy
 from forenotice.core.operations import Event, Kind, Operation, Status
-from forenotice.core.rollouts import Rollout, RolloutStatus, Stop, StopStatus
+from forenotice.core.rollouts import Rollout, RolloutHost, RolloutHostStatus, RolloutStatus
 from forenotice.core.timing import Timing
 from forenotice.core.windows import Window
 
@@ -40,7 +40,13 @@ class RolloutWatch:
                 del self.answers[known, wave]
 
     def observe(
-        self, before: World, after: World, changes: Changes, stops: Mapping[tuple[str, str], Stop], *, now: datetime
+        self,
+        before: World,
+        after: World,
+        changes: Changes,
+        rollout_hosts: Mapping[tuple[str, str], RolloutHost],
+        *,
+        now: datetime,
     ) -> None:
         self.broken = True
         _starts_keep_budgets_and_windows(before, after, changes, now)
@@ -55,11 +61,15 @@ class RolloutWatch:
             if known is None and operation.rollout is not None:
                 running = before.rollouts[operation.rollout].status is RolloutStatus.RUNNING
                 assert running, "only a running rollout announces"
-                stop = stops[operation.rollout, operation.host]
-                self._is_announced_in_turn(before, after, operation, stop, now)
+                each = rollout_hosts[operation.rollout, operation.host]
+                self._is_announced_in_turn(before, after, operation, each, now)
         for rollout in changes.rollouts.values():
             self._moves_forward(before.rollouts.get(rollout.id), rollout, now)
-            _has_an_end(after, rollout, [stop for stop in stops.values() if stop.rollout == rollout.id])
+            _has_an_end(
+                after,
+                rollout,
+                [each for each in rollout_hosts.values() if each.rollout == rollout.id],
+            )
         for rollout in after.rollouts.values():
             under_way = [o for o in after.operations.values() if o.rollout == rollout.id and o.status.live]
             assert len(under_way) <= rollout.options.batch, "more hosts at once than the batch"
@@ -67,18 +77,18 @@ class RolloutWatch:
         self.broken = False
 
     def _is_announced_in_turn(
-        self, before: World, after: World, operation: Operation, stop: Stop, now: datetime
+        self, before: World, after: World, operation: Operation, each: RolloutHost, now: datetime
     ) -> None:
-        rollout = after.rollouts[stop.rollout]
-        assert (stop.status, stop.operation) == (StopStatus.UNDER_WAY, operation.id)
+        rollout = after.rollouts[each.rollout]
+        assert (each.status, each.operation) == (RolloutHostStatus.UNDER_WAY, operation.id)
         mine = [o for o in after.operations.values() if o.rollout == rollout.id and o.id in before.operations]
-        last = self.waves.setdefault(rollout.id, stop.wave)
-        self.waves[rollout.id] = stop.wave
-        if last != stop.wave:
+        last = self.waves.setdefault(rollout.id, each.wave)
+        self.waves[rollout.id] = each.wave
+        if last != each.wave:
             assert not any(other.status.live for other in mine), "the wave before it is not over"
             ended = max(other.ended_at or now for other in mine)
             assert now >= ended + self.timing.shortened(rollout.options.pause), "the pause is not over"
-        assert rollout.wave == stop.wave, "another wave has begun"
+        assert rollout.wave == each.wave, "another wave has begun"
         assert rollout.opened_at is not None, "the wave has not begun"
         for event in _events_of(after, operation):
             for other, kind in _live_in(after, event.scope):
@@ -134,12 +144,14 @@ def _not_before_is_in_its_windows(after: World, operation: Operation) -> None:
             assert windows.is_open(wanted, operation.not_before), "NotBefore is outside a window"
 
 
-def _has_an_end(after: World, rollout: Rollout, stops: list[Stop]) -> None:
+def _has_an_end(after: World, rollout: Rollout, rollout_hosts: list[RolloutHost]) -> None:
     if rollout.status is RolloutStatus.COMPLETED:
-        assert not any(stop.status in (StopStatus.WAITING, StopStatus.UNDER_WAY) for stop in stops)
-    for stop in stops:
-        if stop.status is StopStatus.DONE:
-            assert after.operations[stop.operation or ""].status is Status.COMPLETED
+        assert not any(
+            each.status in (RolloutHostStatus.WAITING, RolloutHostStatus.UNDER_WAY) for each in rollout_hosts
+        )
+    for each in rollout_hosts:
+        if each.status is RolloutHostStatus.DONE:
+            assert after.operations[each.operation or ""].status is Status.COMPLETED
 
 
 def _require_within_budget(state: World, scope: str, names: set[str], members: int) -> None:

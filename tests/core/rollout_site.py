@@ -14,7 +14,15 @@ from forenotice.core.explanations import Explanation
 from forenotice.core.operations import Kind, Operation
 from forenotice.core.rollout_plan import Plan
 from forenotice.core.rollout_progress import GateCheck
-from forenotice.core.rollouts import GateResult, Options, Request, Rollout, RolloutStatus, Stop, StopStatus
+from forenotice.core.rollouts import (
+    GateResult,
+    Options,
+    Request,
+    Rollout,
+    RolloutHost,
+    RolloutHostStatus,
+    RolloutStatus,
+)
 
 Gate = Callable[[GateCheck], bool]
 
@@ -49,49 +57,52 @@ class RollingSite(Site):
         key = self.rollout(rollout).id
         with self.transaction(rollouts=[key], operations=self.live_of(key)) as draft:
             rollout_progress.resume(draft, draft.rollout(key))
-        self._change_stops(key, StopStatus.FAILED if retry else None, StopStatus.WAITING)
+        self._change_hosts(key, RolloutHostStatus.FAILED if retry else None, RolloutHostStatus.WAITING)
         self.watch_rollouts.forget_answers(key)
 
     def cancel_rollout(self, rollout: Rollout | str) -> None:
         key = self.rollout(rollout).id
         with self.transaction(rollouts=[key], operations=self.live_of(key)) as draft:
             rollout_progress.cancel(draft, draft.rollout(key))
-        self._change_stops(key, StopStatus.WAITING, StopStatus.SKIPPED)
+        self._change_hosts(key, RolloutHostStatus.WAITING, RolloutHostStatus.SKIPPED)
 
-    def _change_stops(self, rollout: str, before: StopStatus | None, after: StopStatus) -> None:
-        for stop in self.stops_of(rollout):
-            if stop.status is before:
-                self.stops[stop.rollout, stop.host] = replace(stop, status=after, operation=None)
+    def _change_hosts(self, rollout: str, before: RolloutHostStatus | None, after: RolloutHostStatus) -> None:
+        for each in self.hosts_of(rollout):
+            if each.status is before:
+                self.rollout_hosts[each.rollout, each.host] = replace(each, status=after, operation=None)
 
     def roll(self) -> list[GateCheck]:
         """The next step of every rollout that is due; gives the gates that must be asked."""
         return [asked for key in self.due_rollouts() if (asked := self.step_of(key))]
 
     def step_of(self, rollout: str) -> GateCheck | None:
-        known = self.stops_of(rollout)
-        under_way = [stop for stop in known if stop.status is StopStatus.UNDER_WAY]
-        ended = [(stop, self.operation(stop.operation or "")) for stop in under_way]
+        known = self.hosts_of(rollout)
+        under_way = [each for each in known if each.status is RolloutHostStatus.UNDER_WAY]
+        ended = [(each, self.operation(each.operation or "")) for each in under_way]
         ended = sorted((each for each in ended if not each[1].status.live), key=lambda each: str(each[1].ended_at))
         with self.transaction(rollouts=[rollout]) as draft:
             rollout_progress.settle(draft, rollout, ended)
-            next_wave = min((stop.wave for stop in known if stop.status is StopStatus.WAITING), default=None)
+            next_wave = min(
+                (each.wave for each in known if each.status is RolloutHostStatus.WAITING),
+                default=None,
+            )
             busy = len(under_way) - len(ended)
             wave = rollout_progress.next_step(draft, rollout, busy, next_wave)
         return None if wave is None else self._take(rollout, wave, self.rollout(rollout).options.batch - busy)
 
     def _take(self, rollout: str, wave: int, free: int) -> GateCheck | None:
         most, taken, after = min(free, CANDIDATES), 0, ""
-        while taken < most and (stops := self.waiting(rollout, wave, after)[:CANDIDATES]):
-            after = stops[-1].host
-            hosts = [stop.host for stop in stops]
+        while taken < most and (rollout_hosts := self.waiting(rollout, wave, after)[:CANDIDATES]):
+            after = rollout_hosts[-1].host
+            hosts = [each.host for each in rollout_hosts]
             with self.transaction(rollouts=[rollout], hosts=hosts, operations=self.moving_to(hosts)) as draft:
-                found = rollout_progress.take(draft, rollout, stops, most - taken)
+                found = rollout_progress.take(draft, rollout, rollout_hosts, most - taken)
             if isinstance(found, GateCheck):
                 return found
             taken += found
             if self.rollout(rollout).status is not RolloutStatus.RUNNING:
                 return None
-        left = [stop for stop in self.stops_of(rollout) if stop.status is StopStatus.UNDER_WAY]
+        left = [each for each in self.hosts_of(rollout) if each.status is RolloutHostStatus.UNDER_WAY]
         wave_is_over = not left and not self.waiting(rollout, wave)
         if wave_is_over or taken == most < free:
             self.state.rollouts[rollout] = replace(self.rollout(rollout), due_at=self.now)
@@ -152,7 +163,7 @@ class RollingSite(Site):
 
     def told_at(self, rollout: Rollout) -> list[datetime]:
         """When guests of its next hosts are told, where windows put that off."""
-        waiting = [stop.host for stop in self.waiting(rollout.id, rollout.wave)]
+        waiting = [each.host for each in self.waiting(rollout.id, rollout.wave)]
         draft = self.look(rollouts=[rollout.id], hosts=waiting)
         found = [each for host in waiting for each in rollout_progress.host_blockers(draft, rollout, host)]
         return [each.until for each in found if each.kind is BlockerKind.ANNOUNCEMENT and each.until is not None]
@@ -169,16 +180,19 @@ class RollingSite(Site):
         known = sorted(self.state.rollouts.values(), key=wave)
         return [rollout.id for rollout in known if rollout.due_at is not None and rollout.due_at <= self.now]
 
-    def stops_of(self, rollout: Rollout | str) -> list[Stop]:
+    def hosts_of(self, rollout: Rollout | str) -> list[RolloutHost]:
         key = self.rollout(rollout).id
-        return sorted((stop for stop in self.stops.values() if stop.rollout == key), key=lambda stop: stop.host)
+        return sorted(
+            (each for each in self.rollout_hosts.values() if each.rollout == key),
+            key=lambda each: each.host,
+        )
 
-    def stop(self, rollout: Rollout | str, host: str) -> Stop:
-        return self.stops[self.rollout(rollout).id, host]
+    def rollout_host(self, rollout: Rollout | str, host: str) -> RolloutHost:
+        return self.rollout_hosts[self.rollout(rollout).id, host]
 
-    def waiting(self, rollout: str, wave: int, after: str = "") -> list[Stop]:
-        mine = self.stops_of(rollout)
-        return [s for s in mine if s.status is StopStatus.WAITING and s.wave == wave and s.host > after]
+    def waiting(self, rollout: str, wave: int, after: str = "") -> list[RolloutHost]:
+        mine = self.hosts_of(rollout)
+        return [s for s in mine if s.status is RolloutHostStatus.WAITING and s.wave == wave and s.host > after]
 
     def live_of(self, rollout: str) -> list[str]:
         return [operation.id for operation in self.live() if operation.rollout == rollout]
@@ -191,7 +205,7 @@ class RollingSite(Site):
     def explain_rollout(self, rollout: Rollout | str) -> Explanation:
         known = self.rollout(rollout)
         live, waiting = self.live_of(known.id), self.waiting(known.id, known.wave)
-        hosts = [stop.host for stop in waiting]
+        hosts = [each.host for each in waiting]
         draft = self.look(rollouts=[known.id], operations=live, hosts=hosts, targets=True)
         return explanations.explain_rollout(draft, known, live, waiting, self.expiry_from)
 

@@ -11,7 +11,7 @@ from forenotice.core import explanations
 from forenotice.core.explanations import Explanation
 from forenotice.core.operations import Kind
 from forenotice.core.rollout_progress import GATE_AGAIN
-from forenotice.core.rollouts import Options, Rollout, StopStatus
+from forenotice.core.rollouts import Options, Rollout, RolloutHostStatus
 from forenotice.core.windows import parse_all
 
 
@@ -264,7 +264,7 @@ def test_a_budget_that_can_no_longer_be_met() -> None:
         "Change the budget."
     )
     site.cancel(site.on("a").id)
-    site.stops[rollout.id, "a"] = replace(site.stop(rollout, "a"), status=StopStatus.WAITING)
+    site.rollout_hosts[rollout.id, "a"] = replace(site.rollout_host(rollout, "a"), status=RolloutHostStatus.WAITING)
     said = site.explain_rollout(rollout)
     assert said.sentence.startswith("a waits: the budget can never be met")
 

@@ -19,7 +19,7 @@ from forenotice.core.draft import Draft, World
 from forenotice.core.fleet import Host, Policy, Scope, ScopeKind, Vm
 from forenotice.core.operations import Kind
 from forenotice.core.rollout_plan import Plan, PlannedGroup, expected, plan
-from forenotice.core.rollouts import Options, Request, RolloutStatus, StopStatus
+from forenotice.core.rollouts import Options, Request, RolloutHostStatus, RolloutStatus
 from forenotice.core.timing import Timing
 
 DIRECT = [Kind.HOST_UPDATE, Kind.HOST_REBOOT, Kind.LIVE_MIGRATION, Kind.DEGRADED_HARDWARE, Kind.HARDWARE_FAILURE]
@@ -51,46 +51,46 @@ def test_what_is_predicted_happens(site: RollingSite, kind: Kind, options: Optio
     site.carry_on(takes=expected(kind))
     assert site.rollout(rollout).status is RolloutStatus.COMPLETED
     happened = sorted((operation for operation in site.state.operations.values()), key=lambda o: (o.created_at, o.host))
-    assert [(stop.announced_at, stop.host) for stop in plan.stops] == [(o.created_at, o.host) for o in happened]
-    for stop, operation in zip(plan.stops, happened, strict=True):
-        assert (stop.vms, stop.not_before, stop.wave) == (
+    assert [(host.announced_at, host.host) for host in plan.planned_hosts] == [(o.created_at, o.host) for o in happened]
+    for host, operation in zip(plan.planned_hosts, happened, strict=True):
+        assert (host.vms, host.not_before, host.wave) == (
             operation.vms,
             operation.not_before,
-            site.stop(rollout, stop.host).wave,
+            site.rollout_host(rollout, host.host).wave,
         )
         assert operation.ended_at is not None
-        assert abs(operation.ended_at - stop.ends_at) <= SECOND
-    skipped = [stop.host for stop in site.stops_of(rollout) if stop.status is StopStatus.SKIPPED]
+        assert abs(operation.ended_at - host.ends_at) <= SECOND
+    skipped = [host.host for host in site.hosts_of(rollout) if host.status is RolloutHostStatus.SKIPPED]
     assert skipped == list(plan.empty)
 
 
 def _keeps_the_rules(site: RollingSite, plan: Plan, options: Options) -> None:
-    """Counted anew, from what is told of each stop."""
-    assert [stop.host for stop in plan.stops] == [
-        stop.host for stop in sorted(plan.stops, key=lambda stop: (stop.announced_at, stop.host))
+    """Counted anew, from what is told of each host."""
+    assert [host.host for host in plan.planned_hosts] == [
+        host.host for host in sorted(plan.planned_hosts, key=lambda host: (host.announced_at, host.host))
     ]
-    for stop in plan.stops:
-        together = [o for o in plan.stops if o.announced_at <= stop.announced_at < o.ends_at]
+    for host in plan.planned_hosts:
+        together = [o for o in plan.planned_hosts if o.announced_at <= host.announced_at < o.ends_at]
         assert len(together) <= options.batch
-        for scope in {site.vm(name).scope for name in stop.vms}:
+        for scope in {site.vm(name).scope for name in host.vms}:
             named = [name for other in together for name in other.vms if site.vm(name).scope == scope]
             assert len({site.vm(name).update_domain for name in named}) == 1
             policy, members = site.scope(scope).policy, sum(vm.scope == scope for vm in site.state.vms.values())
             assert len(named) <= most_out(policy, members)
-            assert windows.is_open(policy.windows, stop.not_before)
-        assert windows.is_open(options.windows, stop.not_before)
-        assert stop.not_before >= stop.announced_at + (options.notice or NOTICE)
+            assert windows.is_open(policy.windows, host.not_before)
+        assert windows.is_open(options.windows, host.not_before)
+        assert host.not_before >= host.announced_at + (options.notice or NOTICE)
     for earlier, later in _waves(plan):
         assert later >= earlier + options.pause
-    assert plan.ends_at == max((stop.ends_at for stop in plan.stops), default=plan.begins_at)
+    assert plan.ends_at == max((host.ends_at for host in plan.planned_hosts), default=plan.begins_at)
 
 
 def _waves(plan: Plan) -> Iterator[tuple[datetime, datetime]]:
-    waves = sorted({stop.wave for stop in plan.stops})
+    waves = sorted({host.wave for host in plan.planned_hosts})
     for one, other in pairwise(waves):
         yield (
-            max(stop.ends_at for stop in plan.stops if stop.wave == one),
-            min(stop.announced_at for stop in plan.stops if stop.wave == other),
+            max(host.ends_at for host in plan.planned_hosts if host.wave == one),
+            min(host.announced_at for host in plan.planned_hosts if host.wave == other),
         )
 
 
@@ -102,7 +102,7 @@ def test_a_plan_says_what_it_means_to_each_group() -> None:
         site.add_vm(f"web-{host}", host, group="web")
     site.add_vm("db", "a")
     plan = site.plan(options=Options(batch=3))
-    assert [(stop.host, stop.vms) for stop in plan.stops] == [
+    assert [(host.host, host.vms) for host in plan.planned_hosts] == [
         ("a", ("db", "web-a")),
         ("b", ("web-b",)),
         ("c", ("web-c",)),
@@ -120,7 +120,7 @@ def test_nothing_to_do() -> None:
     site = RollingSite()
     site.add_hosts("ab")
     plan = site.plan()
-    assert (plan.stops, plan.groups, plan.empty, plan.ends_at) == ((), (), ("a", "b"), NOW)
+    assert (plan.planned_hosts, plan.groups, plan.empty, plan.ends_at) == ((), (), ("a", "b"), NOW)
 
 
 def test_what_others_have_announced_or_started_comes_first() -> None:
@@ -135,7 +135,7 @@ def test_what_others_have_announced_or_started_comes_first() -> None:
     site.wait(SECOND)
     plan = site.plan()
     free_at = announced.not_before + expected(Kind.HOST_REBOOT)
-    assert [(stop.host, stop.wave, stop.announced_at) for stop in plan.stops] == [
+    assert [(host.host, host.wave, host.announced_at) for host in plan.planned_hosts] == [
         ("d", 0, NOW + UPDATE),
         ("a", 0, free_at),
         ("b", 1, free_at + NOTICE + UPDATE),
@@ -148,7 +148,7 @@ def test_what_should_have_ended_is_taken_to_end_now() -> None:
     site.approve_all(site.schedule(Kind.HOST_UPDATE, "b"))
     site.tick()
     site.wait(HOUR)
-    assert site.plan().stops[0].announced_at == site.now
+    assert site.plan().planned_hosts[0].announced_at == site.now
 
 
 @settings(SETTINGS, max_examples=25)
@@ -163,7 +163,7 @@ def test_others_under_way_never_stop_a_plan(site: RollingSite, data: st.DataObje
                 site.tick()
     with suppress(errors.ConflictError):
         plan = site.plan(options=data.draw(OPTIONS))
-        planned = {stop.host for stop in plan.stops}
+        planned = {host.host for host in plan.planned_hosts}
         assert planned == {vm.host for vm in site.state.vms.values()}
 
 
@@ -191,7 +191,7 @@ def test_who_has_waited_goes_before_hosts_that_come_later_by_name() -> None:
     rollout = site.begin(options=options)
     site.carry_on(takes=UPDATE)
     happened = sorted(site.state.operations.values(), key=lambda operation: (operation.created_at, operation.host))
-    assert [stop.host for stop in plan.stops] == [operation.host for operation in happened] == list("adebfgc")
+    assert [host.host for host in plan.planned_hosts] == [operation.host for operation in happened] == list("adebfgc")
     assert site.rollout(rollout).status is RolloutStatus.COMPLETED
 
 
@@ -214,9 +214,9 @@ def test_the_end_of_a_large_host_lets_several_small_ones_go() -> None:
     site.add_group("web", max_unavailable="2")
     for number, host in enumerate("aabcd"):
         site.add_vm(f"web-{number}", host, group="web")
-    stops = site.plan(options=Options(batch=4)).stops
+    hosts = site.plan(options=Options(batch=4)).planned_hosts
     step = NOTICE + UPDATE
-    assert [(stop.host, stop.announced_at - NOW) for stop in stops] == [
+    assert [(host.host, host.announced_at - NOW) for host in hosts] == [
         ("a", 0 * step),
         ("b", step),
         ("c", step),

@@ -12,12 +12,20 @@ from forenotice.core.driver_calls import Finished
 from forenotice.core.fleet import Listening, Policy
 from forenotice.core.operations import Kind, Status
 from forenotice.core.rollout_progress import GATE_AGAIN, GATE_LEASE, GateCheck
-from forenotice.core.rollouts import BEFORE_THE_FIRST, GateResult, Options, Rollout, RolloutStatus, Stop, StopStatus
+from forenotice.core.rollouts import (
+    BEFORE_THE_FIRST,
+    GateResult,
+    Options,
+    Rollout,
+    RolloutHost,
+    RolloutHostStatus,
+    RolloutStatus,
+)
 from forenotice.core.windows import parse_all
 
 
 def statuses(site: RollingSite, rollout: Rollout) -> dict[str, str]:
-    return {stop.host: stop.status.value for stop in site.stops_of(rollout)}
+    return {host.host: host.status.value for host in site.hosts_of(rollout)}
 
 
 def under_way(site: RollingSite, rollout: Rollout) -> str:
@@ -63,7 +71,7 @@ def test_events_are_made_only_when_their_wave_has_come() -> None:
     site.carry_on(takes=UPDATE)
     assert site.rollout(rollout).status is RolloutStatus.COMPLETED
     assert statuses(site, rollout) == {"a": "Done", "b": "Done", "c": "Done", "d": "Skipped"}
-    assert site.stop(rollout, "d").why == "it has no VMs, so no guest has to be told"
+    assert site.rollout_host(rollout, "d").why == "it has no VMs, so no guest has to be told"
     carried_out = ["operation.scheduled", "operation.started", "driver.finished", "operation.completed"]
     assert site.actions(rollout=rollout.id) == [
         *["rollout.started", "rollout.host_skipped"],
@@ -127,7 +135,7 @@ def test_hosts_are_taken_as_they_are_when_their_wave_comes() -> None:
     site.remove_host("d")
     site.add_vm("web-4", "e", group="web", update_domain=0)
     site.carry_on(takes=UPDATE)
-    assert site.stop(rollout, "d").why == "it is no longer in the fleet"
+    assert site.rollout_host(rollout, "d").why == "it is no longer in the fleet"
     assert statuses(site, rollout) == dict.fromkeys("abce", "Done") | {"d": "Skipped"}
 
 
@@ -151,7 +159,7 @@ def test_nobody_is_moved_to_a_host_in_maintenance_and_that_is_not_begun_while_so
     site.roll()
     assert under_way(site, rollout) == ""
     site.carry_on(takes=UPDATE)
-    assert site.stop(rollout, "c").status is StopStatus.DONE
+    assert site.rollout_host(rollout, "c").status is RolloutHostStatus.DONE
 
 
 def test_a_host_that_fails_before_its_maintenance_has_failed() -> None:
@@ -160,7 +168,7 @@ def test_a_host_that_fails_before_its_maintenance_has_failed() -> None:
     site.roll()
     site.schedule(Kind.HARDWARE_FAILURE, "a")
     site.settle_now()
-    assert site.stop(rollout, "a").status is StopStatus.FAILED
+    assert site.rollout_host(rollout, "a").status is RolloutHostStatus.FAILED
     assert site.rollout(rollout).why == "1 of its hosts failed, the last one a: web-0: host a has failed"
 
 
@@ -251,12 +259,12 @@ def test_it_pauses_after_so_many_failures() -> None:
     known = site.rollout(rollout)
     assert (known.status, known.failures) == (RolloutStatus.PAUSED, 2)
     assert known.why == "1 of its hosts failed, the last one a: one: no power"
-    assert site.stop(rollout, "b") == Stop(
+    assert site.rollout_host(rollout, "b") == RolloutHost(
         rollout=rollout.id,
         host="b",
         wave=0,
-        status=StopStatus.FAILED,
-        operation=site.stop(rollout, "b").operation,
+        status=RolloutHostStatus.FAILED,
+        operation=site.rollout_host(rollout, "b").operation,
         why="two: no power",
         update_domains=(0,),
     )
@@ -297,7 +305,7 @@ def test_of_many_reasons_the_first_ones_are_told() -> None:
     site.tick()
     site.roll()
     told = "; ".join(f"vm-{number}: no disk of vm-{number}" for number in range(3))
-    assert site.stop(rollout, "a").why == f"{told}; and 3 more reasons"
+    assert site.rollout_host(rollout, "a").why == f"{told}; and 3 more reasons"
 
 
 def test_it_goes_on_while_few_fail() -> None:
@@ -319,7 +327,7 @@ def test_what_fails_under_a_pause_or_with_the_hardware_is_written_down() -> None
     site.pause(rollout)
     site.schedule(Kind.HARDWARE_FAILURE, "a")
     site.roll()
-    assert site.stop(rollout, "a").why == "its operation failed"
+    assert site.rollout_host(rollout, "a").why == "its operation failed"
     assert site.rollout(rollout).why == "paused by op"
 
 
@@ -588,7 +596,7 @@ def test_a_rollout_waits_for_the_same_that_is_planned_for_its_host() -> None:
     with site.transaction(operations=[planned.id]) as draft:
         draft.put_operation(replace(planned, due_at=NOW + HOUR))
     plan = site.plan(hosts="a")
-    assert [stop.announced_at for stop in plan.stops] == [planned.not_before + UPDATE]
+    assert [host.announced_at for host in plan.planned_hosts] == [planned.not_before + UPDATE]
     rollout = site.begin(hosts="a")
     site.roll()
     assert site.explain_rollout(rollout).sentence == (
@@ -596,4 +604,4 @@ def test_a_rollout_waits_for_the_same_that_is_planned_for_its_host() -> None:
     )
     other = site.begin(Kind.HOST_REBOOT, hosts="a")
     site.roll()
-    assert site.stop(other, "a").status is StopStatus.UNDER_WAY
+    assert site.rollout_host(other, "a").status is RolloutHostStatus.UNDER_WAY

@@ -180,7 +180,7 @@ def test_a_budget_that_can_never_be_met_is_refused_with_the_group_that_is_in_the
         "but max_unavailable 34% allows 1 out at once: change it, or spread the group"
     )
     assert refused.value.facts == {"group": "pool", "host": "d", "vms": 2, "members": 3, "allowed": 1}
-    assert site.plan(hosts="!d").stops
+    assert site.plan(hosts="!d").planned_hosts
 
 
 def test_windows_that_are_never_open_together_are_refused() -> None:

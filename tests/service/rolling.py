@@ -81,7 +81,7 @@ class Rolling(Rig):
         return str(self.show(rollout).status)
 
     def hosts(self, rollout: str) -> dict[str, str]:
-        return {stop.host: stop.status for stop in rollouts.hosts(self.service, rollout).items}
+        return {host.host: host.status for host in rollouts.hosts(self.service, rollout).items}
 
     def why(self, rollout: str) -> str:
         return str(rollouts.explain(self.service, rollout).sentence)

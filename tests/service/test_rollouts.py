@@ -15,7 +15,7 @@ from tests.service.rolling import Failing, Rolling, request
 
 from forenotice.core import errors, roles
 from forenotice.core.roles import EVERYTHING
-from forenotice.core.rollouts import Request, StopStatus
+from forenotice.core.rollouts import Request, RolloutHostStatus
 from forenotice.core.timing import Timing
 from forenotice.core.windows import parse
 from forenotice.service import fleet, fleetfile, maintenance, queries, rollout_progress, rollouts, upkeep
@@ -92,7 +92,7 @@ every = partial(rollouts.page, access=EVERYTHING)
 def test_it_goes_from_wave_to_wave_and_ends(rig: Rolling) -> None:
     found = rig.start(batch=2)
     assert rig.show(found).waves == 3
-    assert {stop.host: stop.wave for stop in rollouts.hosts(rig.service, found).items} == WAVES
+    assert {host.host: host.wave for host in rollouts.hosts(rig.service, found).items} == WAVES
     # Of the two hosts of its update domain, the budget lets one go.
     assert live(rig) == {"a": "Scheduled"}
     assert rig.waits_for(found, "operation")["host"] == "a"
@@ -127,7 +127,7 @@ def test_progress_is_told_by_wave_and_update_domain(rig: Rolling) -> None:
         (2, [1], {"waiting": 2}),
         (3, [0, 2], {"waiting": 2}),
     ]
-    domains = {stop.host: stop.update_domains for stop in rollouts.hosts(rig.service, found).items}
+    domains = {host.host: host.update_domains for host in rollouts.hosts(rig.service, found).items}
     assert (domains["a"], domains["b"], domains["spare"]) == ([0, 2], [1], [])
     rig.pass_time(hours=2)
     assert progress(found)[1:] == [(2, [1], {"done": 2}), (3, [0, 2], {"done": 2})]
@@ -159,11 +159,11 @@ def test_what_was_planned_is_what_happens(rig: Rolling) -> None:
     found = rig.start(batch=2)
     rig.pass_time(hours=2)
     announced = [entry.host for entry in rig.journal if entry.action == "operation.scheduled"]
-    assert [stop.host for stop in plan.stops] == announced
-    assert {stop.host: stop.wave for stop in plan.stops} == {host: WAVES[host] for host in HOSTS}
+    assert [host.host for host in plan.planned_hosts] == announced
+    assert {host.host: host.wave for host in plan.planned_hosts} == {host: WAVES[host] for host in HOSTS}
     assert plan.empty == ["spare"]
     assert [wave.update_domains for wave in plan.waves] == [[0, 2], [1], [0, 2]]
-    assert {stop.host: stop.update_domains for stop in plan.stops}["e"] == [1]
+    assert {host.host: host.update_domains for host in plan.planned_hosts}["e"] == [1]
     (web,) = [group for group in plan.groups if group.group == "web"]
     assert (web.budget, web.allowed, web.most_out) == ("max_unavailable 20%", 1, 1)
     assert web.delayed_hosts >= 3
@@ -180,7 +180,7 @@ def test_a_plan_changes_nothing(rig: Rolling) -> None:
         return rig.journal, fleetfile.export(rig.service), listed, rig.next_due
 
     before = everything()
-    assert len(rollouts.plan(rig.service, request()).stops) == len(HOSTS)
+    assert len(rollouts.plan(rig.service, request()).planned_hosts) == len(HOSTS)
     assert everything() == before
 
 
@@ -192,8 +192,8 @@ def test_a_host_that_is_gone_is_skipped(rig: Rolling) -> None:
     fleet.remove_host(rig.service, OPERATOR, "f")
     rig.pass_time(hours=1)
     assert rig.hosts(found) == {"a": "Done", "f": "Skipped", "spare": "Skipped"}
-    stops = {stop.host: stop for stop in rollouts.hosts(rig.service, found, status=None).items}
-    assert stops["f"].why == "it is no longer in the fleet"
+    hosts = {host.host: host for host in rollouts.hosts(rig.service, found, status=None).items}
+    assert hosts["f"].why == "it is no longer in the fleet"
     assert rig.status(found) == "Completed"
 
 
@@ -229,7 +229,7 @@ def test_lists(rig: Rolling) -> None:
     assert [each.id for each in every(rig.service, after=str(page.next)).items] == [first]
     hosts = rollouts.hosts(rig.service, third, limit=5)
     assert [each.host for each in rollouts.hosts(rig.service, third, after=str(hosts.next)).items] == ["f", "spare"]
-    waiting = rollouts.hosts(rig.service, third, status=StopStatus.UNDER_WAY)
+    waiting = rollouts.hosts(rig.service, third, status=RolloutHostStatus.UNDER_WAY)
     assert [each.host for each in waiting.items] == ["a"]
 
 

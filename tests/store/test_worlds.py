@@ -12,7 +12,7 @@ from tests.store.samples import MINUTE, NOW, Thing, changes, event, host, keep, 
 from forenotice.core.draft import World
 from forenotice.core.fleet import Policy, ScopeKind, Vm
 from forenotice.core.operations import EventType, Kind, Status
-from forenotice.core.rollouts import Options, Rollout, RolloutStatus, Stop, StopStatus
+from forenotice.core.rollouts import Options, Rollout, RolloutHost, RolloutHostStatus, RolloutStatus
 from forenotice.store.database import Store
 
 # a: web-0, db; b: web-1, pool_0; c: pool_1 and cordoned; d: empty
@@ -184,13 +184,17 @@ def names(world: World) -> dict[str, Any]:
 
 def test_targets_leave_out_who_is_in_maintenance_and_tell_who_awaits_it(store: Store) -> None:
     over = replace(rollout("over"), ended_at=NOW, status=RolloutStatus.COMPLETED)
-    waiting = {"running": ("b", StopStatus.WAITING), "over": ("c", StopStatus.WAITING), "done": ("d", StopStatus.DONE)}
+    waiting = {
+        "running": ("b", RolloutHostStatus.WAITING),
+        "over": ("c", RolloutHostStatus.WAITING),
+        "done": ("d", RolloutHostStatus.DONE),
+    }
     keep(store, *map(host, "abcde"), operation("up", "a"), operation("restart", "e", kind=Kind.RESTART))
     keep(store, operation("over", "c", status=Status.COMPLETED))
     with store.write() as transaction:
         transaction.rollouts.put([rollout("running"), rollout("done"), over])
-        transaction.rollouts.put_stops(
-            Stop(rollout=name, host=where, wave=0, status=status) for name, (where, status) in waiting.items()
+        transaction.rollouts.put_hosts(
+            RolloutHost(rollout=name, host=where, wave=0, status=status) for name, (where, status) in waiting.items()
         )
     with store.read() as reader:
         assert reader.worlds.load(targets=True).awaiting == {"b"}

@@ -119,7 +119,7 @@ def hosts(ctx: Operator, rollout: str, status: str | None) -> None:
     ctx.out.list(
         ctx.api.items(views.rollouts.RolloutHost, "rollouts", rollout, "hosts", status=written),
         ("host", "wave", "status", "operation", "why"),
-        lambda stop: (stop.host, stop.wave, stop.status, stop.operation, stop.why),
+        lambda host: (host.host, host.wave, host.status, host.operation, host.why),
         none="It has no such hosts.",
     )
 
@@ -238,11 +238,11 @@ def show_plan(out: Output, plan: "views.rollouts.RolloutPlan") -> None:
     if out.json:
         out.data(plan)
         return
-    if not plan.stops:
+    if not plan.planned_hosts:
         out.line("Nothing would be done.")
     else:
         takes = plan.ends_at - plan.begins_at
-        hosts, waves = counted(len(plan.stops), "host"), counted(len(plan.waves), "wave")
+        hosts, waves = counted(len(plan.planned_hosts), "host"), counted(len(plan.waves), "wave")
         what = f"{plan.kind.capitalize()} of {hosts} in {waves}"
         out.line(f"{what}, over in {times.span(takes)} if it is started now. Nothing is done yet.")
         out.line("")
@@ -255,17 +255,17 @@ def show_plan(out: Output, plan: "views.rollouts.RolloutPlan") -> None:
 
 
 def _show_waves(out: Output, plan: "views.rollouts.RolloutPlan") -> None:
-    stops: dict[int, list[views.rollouts.PlannedHost]] = {}
-    for stop in plan.stops:
-        stops.setdefault(stop.wave, []).append(stop)
+    planned: dict[int, list[views.rollouts.PlannedHost]] = {}
+    for host in plan.planned_hosts:
+        planned.setdefault(host.wave, []).append(host)
     out.table(
         ("wave", "announced from", "starts from", "ends", "hosts", "VMs"),
         (
             (
                 wave.wave,
                 *map(times.utc, (wave.begins_at, wave.first_start_at, wave.ends_at)),
-                cut([stop.host for stop in stops[wave.wave]]),
-                cut([vm for stop in stops[wave.wave] for vm in stop.vms]),
+                cut([host.host for host in planned[wave.wave]]),
+                cut([vm for host in planned[wave.wave] for vm in host.vms]),
             )
             for wave in plan.waves
         ),

@@ -8,7 +8,7 @@ from forenotice.control import export
 from forenotice.core.journal import OF_TOKENS
 from forenotice.core.operations import EventType, Kind, Status
 from forenotice.core.roles import Access, Need
-from forenotice.core.rollouts import RolloutStatus, StopStatus
+from forenotice.core.rollouts import RolloutHostStatus, RolloutStatus
 from forenotice.validation import pattern
 from forenotice.views import base
 from forenotice.views.base import HOST_PATTERN, PATTERN, SCOPE_PATTERN, Name, Word
@@ -129,7 +129,7 @@ class RolloutQuery(Oldest):
 class RolloutHostQuery(base.Request):
     after: After = None
     limit: Limit = LIMIT
-    status: StopStatus | None = None
+    status: RolloutHostStatus | None = None
 
 
 class DeliveryQuery(base.Request):

@@ -13,7 +13,7 @@ from forenotice.core.journal import Entry
 from forenotice.core.operations import LIVE, NO_LIMITS, Event, EventType, Operation, Source, Status, UserLimits
 from forenotice.core.placement import Targets
 from forenotice.core.roles import Former
-from forenotice.core.rollouts import Rollout, Stop
+from forenotice.core.rollouts import Rollout, RolloutHost
 from forenotice.core.timing import Timing
 
 Thing = TypeVar("Thing")
@@ -68,7 +68,7 @@ class Changes:
     operations: dict[str, Operation] = field(default_factory=dict)
     events: dict[str, Event] = field(default_factory=dict)
     rollouts: dict[str, Rollout] = field(default_factory=dict)
-    stops: dict[tuple[str, str], Stop] = field(default_factory=dict)
+    rollout_hosts: dict[tuple[str, str], RolloutHost] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
     documents: list[Document] = field(default_factory=list)
     """The documents that differ from before, ready for publication."""
@@ -257,8 +257,8 @@ class Draft:
     def put_rollout(self, rollout: Rollout) -> None:
         self.world.rollouts[rollout.id] = self._changes.rollouts[rollout.id] = rollout
 
-    def put_stop(self, stop: Stop) -> None:
-        self._changes.stops[stop.rollout, stop.host] = stop
+    def put_rollout_host(self, rollout_host: RolloutHost) -> None:
+        self._changes.rollout_hosts[rollout_host.rollout, rollout_host.host] = rollout_host
 
     def wake(self, scope: str) -> None:
         self._changes.woken[scope] = None

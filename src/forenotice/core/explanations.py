@@ -10,7 +10,7 @@ from forenotice.core.draft import Draft
 from forenotice.core.driver_calls import PendingCalls
 from forenotice.core.fleet import names
 from forenotice.core.operations import Event, Operation, Status, by_reason
-from forenotice.core.rollouts import BEFORE_THE_FIRST, Rollout, RolloutStatus, Stop
+from forenotice.core.rollouts import BEFORE_THE_FIRST, Rollout, RolloutHost, RolloutStatus
 
 TOLD_TOGETHER = frozenset({BlockerKind.APPROVAL, BlockerKind.TARGET_HOST, BlockerKind.ANNOUNCEMENT, BlockerKind.WINDOW})
 """Kinds of blockers that are explained in one sentence."""
@@ -343,7 +343,7 @@ def explain_rollout(
     draft: Draft,
     rollout: Rollout,
     live: Sequence[str],
-    waiting: Sequence[Stop],
+    waiting: Sequence[RolloutHost],
     expiry_from: datetime,
     *,
     more: int = 0,
@@ -379,7 +379,7 @@ def explain_rollout(
     )
 
 
-def _before_wave(draft: Draft, rollout: Rollout, waiting: Sequence[Stop], found: _Reasons) -> None:
+def _before_wave(draft: Draft, rollout: Rollout, waiting: Sequence[RolloutHost], found: _Reasons) -> None:
     """Its pause, its window or its gate."""
     result, gate, wave = rollout.gate_result, rollout.options.told().gate, f"Wave {rollout.wave + 1}"
     found.since = rollout.opens_at
@@ -391,7 +391,7 @@ def _before_wave(draft: Draft, rollout: Rollout, waiting: Sequence[Stop], found:
         found.until, hours = later, "; ".join(map(str, rollout.options.windows))
         said = f"{wave} is planned; guests are told from {moment_told(later)} on, because of its window ({hours})."
         found.add(said, kind=BlockerKind.ANNOUNCEMENT.value, since=found.since, until=later)
-    elif gate is not None and all(rollout_progress.is_put_off(draft, rollout, stop.host) for stop in waiting):
+    elif gate is not None and all(rollout_progress.is_put_off(draft, rollout, each.host) for each in waiting):
         _explain_hosts(draft, rollout, 0, waiting, found)
     elif gate is not None and not (result and result.green):
         state = f"at {moment_told(result.at)} it was red: {result.status}" if result else "it is being asked"
@@ -436,7 +436,9 @@ def _within(sentence: str) -> str:
     return sentence[0].lower() + sentence[1:]
 
 
-def _explain_hosts(draft: Draft, rollout: Rollout, under_way: int, waiting: Sequence[Stop], found: _Reasons) -> None:
+def _explain_hosts(
+    draft: Draft, rollout: Rollout, under_way: int, waiting: Sequence[RolloutHost], found: _Reasons
+) -> None:
     batch = rollout.options.batch
     if under_way >= batch and waiting:
         found.add(f"Other hosts of wave {rollout.wave + 1} wait: the batch is {batch}.", kind="batch", batch=batch)
@@ -450,13 +452,13 @@ def _explain_hosts(draft: Draft, rollout: Rollout, under_way: int, waiting: Sequ
         if len(found.sentences) < 2 * SENTENCES and said not in found.sentences:
             found.sentences.append(said)
     if not blocked and waiting:
-        found.sentences.append(f"Next: {names([stop.host for stop in waiting[:SENTENCES]])}.")
+        found.sentences.append(f"Next: {names([rollout_host.host for rollout_host in waiting[:SENTENCES]])}.")
 
 
-def _blocked(draft: Draft, rollout: Rollout, waiting: Sequence[Stop]) -> Iterator[tuple[str, str, Facts]]:
-    for stop in waiting:
-        found = list(rollout_progress.host_blockers(draft, rollout, stop.host))
+def _blocked(draft: Draft, rollout: Rollout, waiting: Sequence[RolloutHost]) -> Iterator[tuple[str, str, Facts]]:
+    for rollout_host in waiting:
+        found = list(rollout_progress.host_blockers(draft, rollout, rollout_host.host))
         put_off = [each for each in found if each.kind is BlockerKind.ANNOUNCEMENT]
         for blocker in found:
             said = sentences(draft, put_off if blocker in put_off else [blocker])[0]
-            yield stop.host, said, facts_of(draft, blocker)
+            yield rollout_host.host, said, facts_of(draft, blocker)

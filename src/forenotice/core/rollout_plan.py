@@ -21,7 +21,7 @@ EXPECTED = {Kind.HOST_REBOOT: timedelta(minutes=5)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedStop:
+class PlannedHost:
     host: str
     wave: int
     update_domains: tuple[int, ...]
@@ -50,7 +50,7 @@ class PlannedGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    stops: tuple[PlannedStop, ...]
+    planned_hosts: tuple[PlannedHost, ...]
     """In order of announcement."""
     groups: tuple[PlannedGroup, ...]
     empty: tuple[str, ...]
@@ -75,13 +75,12 @@ def plan(draft: Draft, request: Request) -> Plan:
         raise errors.RefusedError(
             "it would go on beyond the calendar: give less notice, a shorter pause or fewer hosts"
         ) from None
-    stops = prediction.stops
     return Plan(
-        stops=tuple(stops),
+        planned_hosts=tuple(prediction.hosts),
         groups=tuple(prediction.groups()),
         empty=tuple(empty),
         begins_at=draft.now,
-        ends_at=max((stop.ends_at for stop in stops), default=draft.now),
+        ends_at=max((host.ends_at for host in prediction.hosts), default=draft.now),
     )
 
 
@@ -123,7 +122,7 @@ class _Prediction:
 
     def __init__(self, draft: Draft, request: Request) -> None:
         self.now = draft.now
-        self.stops: list[PlannedStop] = []
+        self.hosts: list[PlannedHost] = []
         self._draft = draft
         self._request = request
         self._notice = draft.timing.shortened(request.options.notice or request.kind.traits.notice)
@@ -212,8 +211,8 @@ class _Prediction:
         not_before = self._opening(wanted, self._earliest())
         ends_at = not_before + self._draft.allowance + self._takes(self._request.kind)
         names = names_of(self._draft.vms_on(host))
-        self.stops.append(
-            PlannedStop(
+        self.hosts.append(
+            PlannedHost(
                 host=host,
                 wave=wave,
                 update_domains=rollouts.update_domains(parts),

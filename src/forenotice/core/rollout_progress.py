@@ -11,7 +11,15 @@ from forenotice.core.draft import Draft
 from forenotice.core.fleet import several
 from forenotice.core.lifecycle import RECHECK
 from forenotice.core.operations import Event, Operation, Status, by_reason
-from forenotice.core.rollouts import BEFORE_THE_FIRST, GateResult, Request, Rollout, RolloutStatus, Stop, StopStatus
+from forenotice.core.rollouts import (
+    BEFORE_THE_FIRST,
+    GateResult,
+    Request,
+    Rollout,
+    RolloutHost,
+    RolloutHostStatus,
+    RolloutStatus,
+)
 
 GATE_LEASE = timedelta(seconds=60)
 """How long a gate may take to answer before it is asked again, and how long a green answer is valid."""
@@ -21,9 +29,9 @@ GATE_PAUSE = timedelta(seconds=1)
 """and at least, whatever the speed: what it checks is not sped up."""
 
 OUTCOMES = {
-    Status.COMPLETED: (StopStatus.DONE, ""),
-    Status.FAILED: (StopStatus.FAILED, "its operation failed"),
-    Status.CANCELED: (StopStatus.SKIPPED, "its operation was cancelled"),
+    Status.COMPLETED: (RolloutHostStatus.DONE, ""),
+    Status.FAILED: (RolloutHostStatus.FAILED, "its operation failed"),
+    Status.CANCELED: (RolloutHostStatus.SKIPPED, "its operation was cancelled"),
 }
 """What becomes of a host by the status of its operation, and why."""
 MOST_REASONS = 3
@@ -61,26 +69,28 @@ def begin(draft: Draft, request: Request, order: Mapping[str, int], domains: Map
     facts = {"kind": rollout.kind, "hosts": rollout.hosts, **rollout.options.told().facts()}
     draft.note("rollout.started", rollout, stops=len(order), waves=len(set(order.values())), **facts)
     for host, wave in order.items():
-        stop = Stop(rollout=rollout.id, host=host, wave=wave, update_domains=domains[host])
-        draft.put_stop(stop)
+        rollout_host = RolloutHost(rollout=rollout.id, host=host, wave=wave, update_domains=domains[host])
+        draft.put_rollout_host(rollout_host)
         if not domains[host]:
-            _skip(draft, stop, NO_VMS)
+            _skip(draft, rollout_host, NO_VMS)
     return rollout
 
 
-def settle(draft: Draft, rollout_id: str, ended: Iterable[tuple[Stop, Operation]]) -> None:
+def settle(draft: Draft, rollout_id: str, ended: Iterable[tuple[RolloutHost, Operation]]) -> None:
     """Write down what has become of hosts whose operations have ended."""
-    for stop, operation in ended:
+    for rollout_host, operation in ended:
         result, why = OUTCOMES[operation.status]
         if operation.failures:
-            result, why = StopStatus.FAILED, _failures(operation)
-        draft.put_stop(replace(stop, status=result, why=why))
-        if result is StopStatus.FAILED:
+            result, why = RolloutHostStatus.FAILED, _failures(operation)
+        draft.put_rollout_host(replace(rollout_host, status=result, why=why))
+        if result is RolloutHostStatus.FAILED:
             rollout = draft.rollout(rollout_id)
             rollout = replace(rollout, failures=rollout.failures + 1)
             draft.put_rollout(rollout)
             if rollout.status is RolloutStatus.RUNNING and rollout.failures >= rollout.options.max_failures:
-                pause(draft, rollout, f"{rollout.failures} of its hosts failed, the last one {stop.host}: {why}")
+                pause(
+                    draft, rollout, f"{rollout.failures} of its hosts failed, the last one {rollout_host.host}: {why}"
+                )
 
 
 def next_step(draft: Draft, rollout_id: str, under_way: int, next_wave: int | None) -> int | None:
@@ -157,44 +167,50 @@ def record_gate(draft: Draft, rollout_id: str, wave: int, result: GateResult) ->
     draft.put_rollout(replace(rollout, gate_result=result, due_at=due_at if running else rollout.due_at))
 
 
-def take(draft: Draft, rollout_id: str, stops: Sequence[Stop], most: int) -> int | GateCheck:
+def take(draft: Draft, rollout_id: str, rollout_hosts: Sequence[RolloutHost], most: int) -> int | GateCheck:
     """Announce maintenance of up to `most` hosts that nothing blocks; gives how many.
 
     The gate of a wave is asked at its first host that does not wait for a window."""
     taken = 0
-    for stop in stops:
+    for rollout_host in rollout_hosts:
         rollout = draft.rollout(rollout_id)
         if taken == most or rollout.status is not RolloutStatus.RUNNING:
             break
-        if stop.host not in draft.world.hosts or not draft.vms_on(stop.host):
-            _skip(draft, stop, NO_VMS if stop.host in draft.world.hosts else "it is no longer in the fleet")
+        if rollout_host.host not in draft.world.hosts or not draft.vms_on(rollout_host.host):
+            _skip(
+                draft,
+                rollout_host,
+                NO_VMS if rollout_host.host in draft.world.hosts else "it is no longer in the fleet",
+            )
             continue
-        found = list(host_blockers(draft, rollout, stop.host))
+        found = list(host_blockers(draft, rollout, rollout_host.host))
         if later := [each.until for each in found if each.kind is BlockerKind.ANNOUNCEMENT and each.until]:
             draft.put_rollout(replace(rollout, due_at=min(later[0], rollout.due_at or later[0])))
             continue
         if rollout.opened_at is None and (check := _pass_gate(draft, rollout)):
             return check
         if all(blocker.operation is None for blocker in found):
-            taken += _announce(draft, draft.rollout(rollout_id), stop)
+            taken += _announce(draft, draft.rollout(rollout_id), rollout_host)
     return taken
 
 
-def _skip(draft: Draft, stop: Stop, why: str) -> None:
-    draft.put_stop(replace(stop, status=StopStatus.SKIPPED, why=why))
-    draft.note("rollout.host_skipped", rollout=stop.rollout, host=stop.host, why=why)
+def _skip(draft: Draft, rollout_host: RolloutHost, why: str) -> None:
+    draft.put_rollout_host(replace(rollout_host, status=RolloutHostStatus.SKIPPED, why=why))
+    draft.note("rollout.host_skipped", rollout=rollout_host.rollout, host=rollout_host.host, why=why)
 
 
-def _announce(draft: Draft, rollout: Rollout, stop: Stop) -> bool:
+def _announce(draft: Draft, rollout: Rollout, rollout_host: RolloutHost) -> bool:
     notice, reason = rollout.options.notice, rollout.reason
-    request = announcements.Request(kind=rollout.kind, name=stop.host, notice=notice, reason=reason, rollout=rollout.id)
+    request = announcements.Request(
+        kind=rollout.kind, name=rollout_host.host, notice=notice, reason=reason, rollout=rollout.id
+    )
     try:
         operation = announcements.schedule(draft, request)
     except errors.ConflictError as error:
         # It was possible when the rollout began: a policy has changed since.
         pause(draft, rollout, error.message)
         return False
-    draft.put_stop(replace(stop, status=StopStatus.UNDER_WAY, operation=operation.id))
+    draft.put_rollout_host(replace(rollout_host, status=RolloutHostStatus.UNDER_WAY, operation=operation.id))
     return True
 
 

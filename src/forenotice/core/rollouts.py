@@ -41,7 +41,7 @@ class RolloutStatus(StrEnum):
         return self not in (RolloutStatus.CANCELED, RolloutStatus.COMPLETED)
 
 
-class StopStatus(StrEnum):
+class RolloutHostStatus(StrEnum):
     WAITING = "Waiting"
     UNDER_WAY = "Under way"
     """Its operation is announced or has started."""
@@ -124,13 +124,13 @@ class Rollout:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
+class RolloutHost:
     """One host's place in a rollout."""
 
     rollout: str
     host: str
     wave: int
-    status: StopStatus = StopStatus.WAITING
+    status: RolloutHostStatus = RolloutHostStatus.WAITING
     operation: str | None = None
     why: str = ""
     """Why it failed or was skipped."""
@@ -143,7 +143,7 @@ class Tally:
     """How many hosts of one wave, with these update domains, are so."""
 
     wave: int
-    status: StopStatus
+    status: RolloutHostStatus
     update_domains: tuple[int, ...]
     hosts: int
 

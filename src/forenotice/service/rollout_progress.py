@@ -81,19 +81,19 @@ def _take_some(rollout_id: str, wave: int, after: str, unit: UnitOfWork) -> str 
     free = rollout.options.batch - known.under_way(rollout_id)
     if rollout.status is not RolloutStatus.RUNNING or rollout.wave != wave or free <= 0:
         return None
-    stops = known.waiting(rollout_id, wave, after, CANDIDATES)
-    if not stops:
+    waiting = known.waiting(rollout_id, wave, after, CANDIDATES)
+    if not waiting:
         if free == rollout.options.batch and known.next_wave(rollout_id) != wave:
             # All the rest were skipped.
             known.put([replace(rollout, due_at=unit.now)])
         return None
-    hosts = [stop.host for stop in stops]
+    hosts = [rollout_host.host for rollout_host in waiting]
     arriving = {each for host in hosts for each in unit.transaction.operations.moving_to(host)}
     world = unit.transaction.worlds.load(rollouts=[rollout_id], hosts=hosts, operations=arriving)
     draft = unit.draft(world, Call(actor=f"rollout:{rollout_id}"))
-    taken = rollout_progress.take(draft, rollout_id, stops, free)
+    taken = rollout_progress.take(draft, rollout_id, waiting, free)
     unit.keep(draft)
-    return taken if isinstance(taken, GateCheck) else stops[-1].host
+    return taken if isinstance(taken, GateCheck) else waiting[-1].host
 
 
 class RolloutLoop:

@@ -7,7 +7,7 @@ from forenotice import garbage_collection
 from forenotice.core import errors, explanations, rollout_plan, rollout_progress, rollouts
 from forenotice.core.draft import Draft, World
 from forenotice.core.roles import Access, Need
-from forenotice.core.rollouts import Request, Rollout, RolloutStatus, StopStatus
+from forenotice.core.rollouts import Request, Rollout, RolloutHostStatus, RolloutStatus
 from forenotice.service import clocks, views
 from forenotice.service.calls import Call, command, recalled
 from forenotice.service.context import ALLOWANCES, Service, UnitOfWork
@@ -85,12 +85,17 @@ def show(service: Service, rollout_id: str, access: Access) -> shown.Rollout:
 
 
 def hosts(
-    service: Service, rollout_id: str, *, after: str | None = None, limit: int = 100, status: StopStatus | None = None
+    service: Service,
+    rollout_id: str,
+    *,
+    after: str | None = None,
+    limit: int = 100,
+    status: RolloutHostStatus | None = None,
 ) -> Page[shown.RolloutHost]:
     with service.store.read() as reader:
         _named(reader, rollout_id)
-        stops = reader.rollouts.stops(rollout_id, after or "", limit, status)
-    return base.page([views.stop(stop) for stop in stops], limit, "host")
+        found = reader.rollouts.hosts(rollout_id, after or "", limit, status)
+    return base.page([views.rollout_host(rollout_host) for rollout_host in found], limit, "host")
 
 
 def explain(service: Service, rollout_id: str) -> RolloutExplanation:
@@ -100,7 +105,7 @@ def explain(service: Service, rollout_id: str) -> RolloutExplanation:
         waiting = reader.rollouts.waiting(rollout_id, rollout.wave, "", SAMPLE)
         all_live = reader.rollouts.live_operations(rollout_id)
         live = all_live[:SAMPLE]
-        hosts = [stop.host for stop in waiting]
+        hosts = [each.host for each in waiting]
         world = reader.worlds.load(operations=live, hosts=hosts, rollouts=[rollout_id], to_explain=True)
         draft = with_targets(service, reader, live, world)
     found = explanations.explain_rollout(
@@ -121,7 +126,7 @@ def resume(service: Service, call: Call, rollout_id: str, *, retry: bool = False
     def work(unit: UnitOfWork, draft: Draft) -> None:
         rollout_progress.resume(draft, draft.rollout(rollout_id))
         if retry:
-            unit.transaction.rollouts.change_stops(rollout_id, StopStatus.FAILED, StopStatus.WAITING, "")
+            unit.transaction.rollouts.change_hosts(rollout_id, RolloutHostStatus.FAILED, RolloutHostStatus.WAITING, "")
 
     return _change_with(service, call, rollout_id, work)
 
@@ -129,8 +134,8 @@ def resume(service: Service, call: Call, rollout_id: str, *, retry: bool = False
 def cancel(service: Service, call: Call, rollout_id: str) -> shown.Rollout:
     def work(unit: UnitOfWork, draft: Draft) -> None:
         rollout_progress.cancel(draft, draft.rollout(rollout_id))
-        unit.transaction.rollouts.change_stops(
-            rollout_id, StopStatus.WAITING, StopStatus.SKIPPED, "the rollout was cancelled"
+        unit.transaction.rollouts.change_hosts(
+            rollout_id, RolloutHostStatus.WAITING, RolloutHostStatus.SKIPPED, "the rollout was cancelled"
         )
 
     return _change_with(service, call, rollout_id, work)

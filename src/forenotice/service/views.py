@@ -15,8 +15,8 @@ from forenotice.core.fleet import Host, Scope, Vm, amount
 from forenotice.core.journal import Entry
 from forenotice.core.lifecycle import is_listening
 from forenotice.core.operations import Event, Kind, Operation, Status
-from forenotice.core.rollout_plan import Plan, PlannedStop, expected
-from forenotice.core.rollouts import KINDS, Request, Rollout, Stop, StopStatus, Tally
+from forenotice.core.rollout_plan import Plan, PlannedHost, expected
+from forenotice.core.rollouts import KINDS, Request, Rollout, RolloutHost, RolloutHostStatus, Tally
 from forenotice.core.timing import Timing
 from forenotice.views import fleet, history, maintenance, rollouts
 
@@ -147,7 +147,7 @@ def _options(asked: Rollout | Request) -> dict[str, Any]:
 
 
 def _progress(tally: Iterable[Tally]) -> rollouts.Progress:
-    found = dict.fromkeys(StopStatus, 0)
+    found = dict.fromkeys(RolloutHostStatus, 0)
     for some in tally:
         found[some.status] += some.hosts
     return rollouts.Progress(**{status.name.lower(): hosts for status, hosts in found.items()})
@@ -172,8 +172,8 @@ def _domains(several: Iterable[tuple[int, ...]]) -> list[int]:
     return sorted({domain for domains in several for domain in domains})
 
 
-def stop(stop: Stop) -> rollouts.RolloutHost:
-    return of(rollouts.RolloutHost, stop, wave=stop.wave + 1)
+def rollout_host(host: RolloutHost) -> rollouts.RolloutHost:
+    return of(rollouts.RolloutHost, host, wave=host.wave + 1)
 
 
 def plan(plan: Plan, request: Request) -> rollouts.RolloutPlan:
@@ -182,7 +182,7 @@ def plan(plan: Plan, request: Request) -> rollouts.RolloutPlan:
         plan,
         **_options(request),
         waves=_waves(plan),
-        stops=[of(rollouts.PlannedHost, stop, wave=stop.wave + 1) for stop in plan.stops],
+        planned_hosts=[of(rollouts.PlannedHost, host, wave=host.wave + 1) for host in plan.planned_hosts],
         groups=[
             of(
                 rollouts.PlannedScope,
@@ -199,20 +199,20 @@ def plan(plan: Plan, request: Request) -> rollouts.RolloutPlan:
 
 
 def _waves(plan: Plan) -> list[rollouts.PlannedWave]:
-    by_wave: dict[int, list[PlannedStop]] = {}
-    for stop in plan.stops:
-        by_wave.setdefault(stop.wave, []).append(stop)
+    by_wave: dict[int, list[PlannedHost]] = {}
+    for host in plan.planned_hosts:
+        by_wave.setdefault(host.wave, []).append(host)
     return [
         rollouts.PlannedWave(
             wave=wave + 1,
-            update_domains=_domains(stop.update_domains for stop in stops),
-            hosts=len(stops),
-            vms=sum(len(stop.vms) for stop in stops),
-            begins_at=min(stop.announced_at for stop in stops),
-            first_start_at=min(stop.not_before for stop in stops),
-            ends_at=max(stop.ends_at for stop in stops),
+            update_domains=_domains(host.update_domains for host in hosts),
+            hosts=len(hosts),
+            vms=sum(len(host.vms) for host in hosts),
+            begins_at=min(host.announced_at for host in hosts),
+            first_start_at=min(host.not_before for host in hosts),
+            ends_at=max(host.ends_at for host in hosts),
         )
-        for wave, stops in sorted(by_wave.items())
+        for wave, hosts in sorted(by_wave.items())
     ]
 
 

@@ -1,4 +1,4 @@
-"""Rollouts and their stops in their tables."""
+"""Rollouts and their hosts in their tables."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields
@@ -10,7 +10,7 @@ import msgspec
 from sqlalchemy import func, or_, select, union, update
 
 from forenotice.core.operations import Kind, Operation, Status
-from forenotice.core.rollouts import Options, Rollout, RolloutStatus, Stop, StopStatus, Tally
+from forenotice.core.rollouts import Options, Rollout, RolloutHost, RolloutHostStatus, RolloutStatus, Tally
 from forenotice.core.windows import parse_all
 from forenotice.store import operations, rows, schema
 from forenotice.store.pages import Listing
@@ -35,18 +35,22 @@ _MAKE_DUE = Query(
     update(schema.rollouts).where(_R.due_at > given.now).values(due_at=given.now)
 )  # fmt: skip
 _PUT = Upsert(schema.rollouts, fixed=("kind", "hosts", "options", "created_at", "author", "reason"))
-_PUT_STOPS = Upsert(schema.stops, fixed=("wave", "update_domains"))
-_UNDER_WAY = Query(select(func.count()).where(_S.rollout == given.rollout, _S.status == StopStatus.UNDER_WAY.value))
+_PUT_HOSTS = Upsert(schema.stops, fixed=("wave", "update_domains"))
+_UNDER_WAY = Query(
+    select(func.count()).where(_S.rollout == given.rollout, _S.status == RolloutHostStatus.UNDER_WAY.value)
+)
 _ENDED = Query(
     select(schema.stops, schema.operations)
-    .where(_S.rollout == given.rollout, _S.status == StopStatus.UNDER_WAY.value)
+    .where(_S.rollout == given.rollout, _S.status == RolloutHostStatus.UNDER_WAY.value)
     .where(_O.id == _S.operation, _O.ended_at.is_not(None))
     .order_by(_O.ended_at, _S.host)
 )
-_NEXT_WAVE = Query(select(func.min(_S.wave)).where(_S.rollout == given.rollout, _S.status == StopStatus.WAITING.value))
+_NEXT_WAVE = Query(
+    select(func.min(_S.wave)).where(_S.rollout == given.rollout, _S.status == RolloutHostStatus.WAITING.value)
+)
 _WAITING = Query(
     select(schema.stops)
-    .where(_S.rollout == given.rollout, _S.status == StopStatus.WAITING.value, _S.wave == given.wave)
+    .where(_S.rollout == given.rollout, _S.status == RolloutHostStatus.WAITING.value, _S.wave == given.wave)
     .where(_S.host > given.after)
     .order_by(_S.host)
     .limit(given.limit)
@@ -67,7 +71,7 @@ _AWAITED = Query(
         _S.rollout.in_(select(_R.id).where(_LIVE, _R.kind == given.kind, _R.status != RolloutStatus.CANCELING.value)),
         Among(_S.host, "names"),
     )
-    .where(or_(_S.status == StopStatus.WAITING.value, _S.status == StopStatus.UNDER_WAY.value))
+    .where(or_(_S.status == RolloutHostStatus.WAITING.value, _S.status == RolloutHostStatus.UNDER_WAY.value))
     .order_by(_S.rollout, _S.host)
     .limit(given.limit)
 )
@@ -91,7 +95,7 @@ AWAITING = Query(
                 *(_O.kind == kind.value for kind in Kind if kind.traits.planned and kind.traits.moves),
             ),
         ),
-        select(_S.host).where(_S.status == StopStatus.WAITING.value, _S.rollout.in_(select(_R.id).where(_LIVE))),
+        select(_S.host).where(_S.status == RolloutHostStatus.WAITING.value, _S.rollout.in_(select(_R.id).where(_LIVE))),
     )
 )
 """Hosts that are being emptied, have maintenance planned, or wait in a rollout."""
@@ -122,7 +126,9 @@ def _domains(text: str) -> tuple[int, ...]:
 
 
 _ROLLOUTS = Mapper(_R, Rollout, renamed={"author": "by"}, codecs={"options": Codec(_read_options, _write_options)})
-_STOPS = Mapper(_S, Stop, codecs={"update_domains": Codec(_domains, lambda domains: ",".join(map(str, domains)))})
+_HOSTS = Mapper(
+    _S, RolloutHost, codecs={"update_domains": Codec(_domains, lambda domains: ",".join(map(str, domains)))}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +141,7 @@ _LIST = Listing(select(schema.rollouts), schema.rollouts, _ROLLOUTS.read, by=("c
 
 
 @cache
-def _stops(by_status: bool) -> Query:
+def _hosts(by_status: bool) -> Query:
     query = select(schema.stops).where(_S.rollout == given.rollout, _S.host > given.after)
     if by_status:
         query = query.where(_S.status == given.status)
@@ -167,32 +173,32 @@ class Rollouts(Repository):
         """How many hosts are under way, including those whose operation has just ended."""
         return int(self._executor.value(_UNDER_WAY, rollout=rollout))
 
-    def ended(self, rollout: str) -> list[tuple[Stop, Operation]]:
+    def ended(self, rollout: str) -> list[tuple[RolloutHost, Operation]]:
         """Hosts that count as under way though their operation has ended, in that order."""
         found = self._executor.rows(_ENDED, rollout=rollout)
-        return [(_STOPS.read(row), operations.read(row[len(_S) :])) for row in found]
+        return [(_HOSTS.read(row), operations.read(row[len(_S) :])) for row in found]
 
     def next_wave(self, rollout: str) -> int | None:
         """The first wave in which hosts wait."""
         found: int | None = self._executor.value(_NEXT_WAVE, rollout=rollout)
         return found
 
-    def waiting(self, rollout: str, wave: int, after: str, limit: int) -> list[Stop]:
+    def waiting(self, rollout: str, wave: int, after: str, limit: int) -> list[RolloutHost]:
         """Of one wave, by host, beyond the host `after`."""
-        return self._all(_STOPS, _WAITING, rollout=rollout, wave=wave, after=after, limit=limit)
+        return self._all(_HOSTS, _WAITING, rollout=rollout, wave=wave, after=after, limit=limit)
 
-    def stops(self, rollout: str, after: str, limit: int, status: StopStatus | None) -> list[Stop]:
+    def hosts(self, rollout: str, after: str, limit: int, status: RolloutHostStatus | None) -> list[RolloutHost]:
         """By host, beyond the host `after`."""
-        query = _stops(status is not None)
+        query = _hosts(status is not None)
         return self._all(
-            _STOPS, query, rollout=rollout, after=after, limit=limit, status=status.value if status else None
+            _HOSTS, query, rollout=rollout, after=after, limit=limit, status=status.value if status else None
         )
 
     def tally(self, rollout: str) -> list[Tally]:
         """How many hosts are where."""
         found = self._executor.rows(_TALLY, rollout=rollout)
         return [
-            Tally(wave=wave, status=StopStatus(status), update_domains=_domains(domains), hosts=count)
+            Tally(wave=wave, status=RolloutHostStatus(status), update_domains=_domains(domains), hosts=count)
             for wave, status, domains, count in found
         ]
 
@@ -200,7 +206,7 @@ class Rollouts(Repository):
         """How many hosts of each of them are where, without their update domains: an index tells."""
         found: dict[str, list[Tally]] = {rollout: [] for rollout in rollouts}
         for rollout, status, wave, count in self._executor.rows(_COUNTS, names=list(rollouts)) if rollouts else ():
-            found[rollout].append(Tally(wave=wave, status=StopStatus(status), update_domains=(), hosts=count))
+            found[rollout].append(Tally(wave=wave, status=RolloutHostStatus(status), update_domains=(), hosts=count))
         return found
 
     def awaited(self, kind: Kind, hosts: Collection[str]) -> tuple[str, str] | None:
@@ -215,11 +221,11 @@ class Rollouts(Repository):
     def put(self, rollouts: Iterable[Rollout]) -> None:
         self._executor.upsert(_PUT, [_ROLLOUTS.row(rollout) for rollout in rollouts])
 
-    def put_stops(self, stops: Iterable[Stop]) -> None:
-        self._executor.upsert(_PUT_STOPS, [_STOPS.row(stop) for stop in stops])
+    def put_hosts(self, hosts: Iterable[RolloutHost]) -> None:
+        self._executor.upsert(_PUT_HOSTS, [_HOSTS.row(host) for host in hosts])
 
-    def change_stops(self, rollout: str, before: StopStatus, after: StopStatus, why: str) -> int:
-        """All stops of one status get another; gives how many."""
+    def change_hosts(self, rollout: str, before: RolloutHostStatus, after: RolloutHostStatus, why: str) -> int:
+        """All hosts of one status get another; gives how many."""
         return self._executor.run(_CHANGE, rollout=rollout, before=before.value, after=after.value, because=why)
 
     def set_back(self, by: timedelta) -> None:

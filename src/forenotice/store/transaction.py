@@ -116,7 +116,7 @@ class Transaction(Reader):
         self.events.put(changes.events.values())
         self.events.put_names(changes, newest[1] if newest else None)
         self.rollouts.put(changes.rollouts.values())
-        self.rollouts.put_stops(changes.stops.values())
+        self.rollouts.put_hosts(changes.rollout_hosts.values())
         position = self.journal.append(changes.entries)
         if changes.entries:
             self._notify(position)

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from forenotice.core import rollouts, windows
-from forenotice.core.rollouts import RolloutStatus, StopStatus
+from forenotice.core.rollouts import RolloutHostStatus, RolloutStatus
 from forenotice.views.base import (
     LATER,
     NOW,
@@ -130,7 +130,7 @@ class RolloutHost(Response):
     wave: int
     update_domains: list[int]
     """Of the groups that it had when the rollout began; without groups, of its VMs."""
-    status: StopStatus
+    status: RolloutHostStatus
     operation: str | None
     why: str
 
@@ -174,7 +174,7 @@ class RolloutPlan(RolloutOptions):
     begins_at: datetime
     ends_at: datetime
     waves: list[PlannedWave]
-    stops: list[PlannedHost]
+    planned_hosts: list[PlannedHost]
     groups: list[PlannedScope]
     empty: list[str]
     """Hosts without VMs, which are skipped."""
@@ -224,7 +224,9 @@ example(NewRollout(**_OPTIONS, reason="firmware"))
 example(Because(reason="the shop is busy"))
 example(Resumption(reason="the disk is swapped", retry=True))
 example(
-    RolloutHost(host="rack1-01", wave=1, update_domains=[0], status=StopStatus.UNDER_WAY, operation=OPERATION, why="")
+    RolloutHost(
+        host="rack1-01", wave=1, update_domains=[0], status=RolloutHostStatus.UNDER_WAY, operation=OPERATION, why=""
+    )
 )
 example(
     RolloutPlan(
@@ -234,7 +236,7 @@ example(
         waves=[
             PlannedWave(wave=1, update_domains=[0], hosts=1, vms=1, begins_at=NOW, first_start_at=SOON, ends_at=LATER)
         ],
-        stops=[
+        planned_hosts=[
             PlannedHost(
                 host="rack1-01",
                 wave=1,

@@ -103,25 +103,25 @@ def _page(
 
 
 def _plan_context(plan: views.RolloutPlan) -> dict[str, Any]:
-    stops, same = plan.stops, progress_bar.are_update_domains(plan.waves)
+    hosts, same = plan.planned_hosts, progress_bar.are_update_domains(plan.waves)
     groups = [scope for scope in plan.groups if scope.group]
     # Those whose budget makes others wait first, then those that are out longest.
     groups.sort(key=lambda group: (-group.delayed_hosts, -group.out_seconds, group.group))
-    drawn = _picture(plan) if stops else None
+    drawn = _picture(plan) if hosts else None
     return {
         "kind": plan.kind,
-        "hosts": len(stops),
+        "hosts": len(hosts),
         "vms": sum(wave.vms for wave in plan.waves),
         "begins_at": plan.begins_at,
         "ends_at": plan.ends_at,
         "takes": plan.ends_at - plan.begins_at,
         "picture": drawn,
         "folded": drawn is not None and all(lane.folded for lane in drawn.lanes),
-        "by_host": len(stops) <= timeline.MOST_LANES,
+        "by_host": len(hosts) <= timeline.MOST_LANES,
         "type": KINDS[plan.kind].traits.type.value,
         "waves": list(_waves(plan, same=same)),
-        "stops": stops[:MOST_HOSTS],
-        "more_stops": len(stops) - MOST_HOSTS,
+        "planned_hosts": hosts[:MOST_HOSTS],
+        "more_hosts": len(hosts) - MOST_HOSTS,
         "groups": groups[:MOST_GROUPS],
         "decides": _decides,
         "more_groups": len(groups) - MOST_GROUPS,
@@ -142,18 +142,18 @@ def _decides(group: views.PlannedScope) -> str:
 
 def _waves(plan: views.RolloutPlan, *, same: bool) -> Iterator[tuple[views.PlannedWave, str, str, list[str]]]:
     hosts: dict[int, list[str]] = {}
-    for stop in plan.stops:
-        hosts.setdefault(stop.wave, []).append(stop.host)
+    for host in plan.planned_hosts:
+        hosts.setdefault(host.wave, []).append(host.host)
     for wave in plan.waves:
         yield wave, *progress_bar.title_of(wave, same=same), hosts[wave.wave]
 
 
 def _picture(plan: views.RolloutPlan) -> timeline.Timeline:
     """A lane for each host; where those would be too many, for each wave."""
-    by_host = len(plan.stops) <= timeline.MOST_LANES
+    by_host = len(plan.planned_hosts) <= timeline.MOST_LANES
     margin = (plan.ends_at - plan.begins_at) * MARGIN
     return timeline.draw(
-        (_bar(plan, stop, by_host=by_host) for stop in plan.stops),
+        (_bar(plan, host, by_host=by_host) for host in plan.planned_hosts),
         begin=plan.begins_at - margin,
         end=plan.ends_at + margin,
         now=plan.begins_at,
@@ -161,16 +161,16 @@ def _picture(plan: views.RolloutPlan) -> timeline.Timeline:
     )
 
 
-def _bar(plan: views.RolloutPlan, stop: views.PlannedHost, *, by_host: bool) -> timeline.Bar:
+def _bar(plan: views.RolloutPlan, host: views.PlannedHost, *, by_host: bool) -> timeline.Bar:
     return timeline.Bar(
-        id=stop.host,
-        lane=stop.host if by_host else f"Wave {stop.wave}",
+        id=host.host,
+        lane=host.host if by_host else f"Wave {host.wave}",
         type=KINDS[plan.kind].traits.type.value,
-        label=f"{stop.host} in wave {stop.wave}: announced at {renderer.utc(stop.announced_at)}, "
-        f"started at {renderer.utc(stop.not_before)}, over at {renderer.utc(stop.ends_at)}",
-        begin=stop.announced_at,
-        not_before=stop.not_before,
-        start=stop.not_before,
-        end=stop.ends_at,
+        label=f"{host.host} in wave {host.wave}: announced at {renderer.utc(host.announced_at)}, "
+        f"started at {renderer.utc(host.not_before)}, over at {renderer.utc(host.ends_at)}",
+        begin=host.announced_at,
+        not_before=host.not_before,
+        start=host.not_before,
+        end=host.ends_at,
         expected=True,
     )

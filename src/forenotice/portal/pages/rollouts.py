@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from forenotice.core import errors, rollout_progress
 from forenotice.core.roles import Need
-from forenotice.core.rollouts import RolloutStatus, StopStatus
+from forenotice.core.rollouts import RolloutHostStatus, RolloutStatus
 from forenotice.portal import progress_bar
 from forenotice.portal.page import PageRequest, Pages
 from forenotice.service import queries, rollouts
@@ -140,7 +140,7 @@ def _shown(visit: PageRequest, error: errors.ForenoticeError | None = None) -> R
         operations=sorted(operations, key=lambda each: (each.not_before or each.created_at, each.host)),
         more_operations=rollout.progress.under_way > OPERATIONS_SHOWN,
         total=sum(progress_bar.counts(rollout.progress).values()),
-        statuses=[(each.value, getattr(rollout.progress, each.name.lower())) for each in StopStatus],
+        statuses=[(each.value, getattr(rollout.progress, each.name.lower())) for each in RolloutHostStatus],
         chosen=status,
         after=after,
         next_url=f"/rollouts/{rollout.id}?{urlencode(more)}#hosts" if hosts.next else None,
@@ -156,14 +156,14 @@ def _why(visit: PageRequest, rollout_id: str) -> str:
     return ACTOR.sub(r"\1", rollouts.explain(visit.service, rollout_id).sentence)
 
 
-def _status(visit: PageRequest) -> StopStatus | None:
+def _status(visit: PageRequest) -> RolloutHostStatus | None:
     given = visit.query.get("status")
     if not given:
         return None
     try:
-        return StopStatus(given)
+        return RolloutHostStatus(given)
     except ValueError:
-        raise errors.RefusedError(f"no host can be {given[:40]!r}: give {', '.join(StopStatus)}") from None
+        raise errors.RefusedError(f"no host can be {given[:40]!r}: give {', '.join(RolloutHostStatus)}") from None
 
 
 def _verb(visit: PageRequest) -> Verb:

@@ -352,7 +352,7 @@ class Emulator:
 
 
 class Guests:
-    """What guests cause, for `metadata.bridge`."""
+    """What guests cause, for `metadata.upstream`."""
 
     def __init__(self, emulator: Emulator) -> None:
         self._emulator = emulator

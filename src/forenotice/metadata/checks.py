@@ -1,4 +1,9 @@
-"""The checks of a request's head, in PROTOCOL.md's order: path, method, proxy headers, Metadata header, api-version."""
+"""The checks of a request's head, whoever sent it.
+
+The protocol checks a request in this order: path, method, proxy headers, Metadata header, api-version, caller, rate,
+body. The first five are here; `Connection.admit` checks the caller (`identity`) and the rate, and `Connection.serve`
+the body (`wire.approvals`).
+"""
 
 import re
 from collections.abc import Collection, Mapping
@@ -9,13 +14,12 @@ from urllib.parse import parse_qsl, unquote
 import httptools
 
 from forenotice.metadata import responses
+from forenotice.metadata.long_poll import wait_seconds
 from forenotice.metadata.responses import Response
 from forenotice.settings import ProxyStyle
 from forenotice.wire import errors, host_header, instance, versions
 from forenotice.wire.versions import Version
 
-PREFERENCE = re.compile(r'(?:[^,;"]|"(?:[^"\\]|\\.)*"?)+')
-WAIT = re.compile(r'\s*wait\s*=\s*("?)([0-9]+)\1\s*', re.IGNORECASE)
 HISTORIC = re.compile(r"latest|[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 PROOFS: Mapping[ProxyStyle, tuple[str, ...]] = {
@@ -129,9 +133,9 @@ def check(
     elif head.method != "GET":
         return Refuse(response=NOT_GET)
     proof = {name: head.headers[name] for name in PROXY_HEADERS if name in head.headers} if from_proxy else {}
-    detour = _detour(head, target, names, proof, from_proxy=from_proxy)
-    if detour is not None:
-        return Refuse(response=detour)
+    indirect = _check_proxy_and_host(head, target, names, proof, from_proxy=from_proxy)
+    if indirect is not None:
+        return Refuse(response=indirect)
     version = known.get(target.query.get("api-version", ""))
     if not _has_header(head) and _needs_header(head, target, version):
         return Refuse(response=MISSING_HEADER)
@@ -148,7 +152,7 @@ def check(
     return Poll(
         version=version,
         condition=condition,
-        wait=None if condition is None else _wait(_condition(head, b"prefer") or ""),
+        wait=None if condition is None else wait_seconds(_condition(head, b"prefer") or ""),
         proof=proof,
     )
 
@@ -167,7 +171,7 @@ def _describe(target: Target, proof: Proof) -> Action:
     return Describe(path=target.path[1:], as_text=form == "text", proof=proof)
 
 
-# GuestService ask for the same few things over and over.
+# Guests request the same few targets over and over.
 @lru_cache(maxsize=256)
 def _target(raw: bytes) -> Target | None:
     """A target in origin or absolute form; None: there is no such route."""
@@ -196,8 +200,10 @@ def _target(raw: bytes) -> Target | None:
     return None
 
 
-def _detour(head: Head, target: Target, names: Collection[str], proof: Proof, *, from_proxy: bool) -> Response | None:
-    """Refuses a request that did not come directly from a guest: by proxy, DNS rebinding, or parameter smuggling."""
+def _check_proxy_and_host(
+    head: Head, target: Target, names: Collection[str], proof: Proof, *, from_proxy: bool
+) -> Response | None:
+    """Refuses a request that did not come directly from a guest: proxy headers, a foreign Host, repeated parameters."""
     if not from_proxy and any(name in head.headers for name in FORWARDING):
         return FORWARDED
     given = head.headers.get(b"host")
@@ -219,8 +225,3 @@ def _needs_header(head: Head, target: Target, version: Version | None) -> bool:
     if target.place == "scheduledevents" and head.method == "POST" and version is not None:
         return version.header_enforced_on_post
     return True
-
-
-def _wait(prefer: str) -> float | None:
-    found = next(filter(None, map(WAIT.fullmatch, PREFERENCE.findall(prefer))), None)
-    return float(found[2]) if found else None

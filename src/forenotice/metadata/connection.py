@@ -1,4 +1,8 @@
-"""One connection of a guest: requests in, responses out, in order."""
+"""One connection of a guest: requests in, responses out, in order.
+
+`checks` judges a request's head. `Connection.admit` goes on with the caller and the rate, `Connection.serve` with the
+body; `Prefer: wait` is in `long_poll`.
+"""
 
 import asyncio
 import functools
@@ -14,6 +18,7 @@ from forenotice.core.lifecycle import Approval
 from forenotice.metadata import checks, identity, responses
 from forenotice.metadata.checks import Approve, Describe, Head, ListVersions, Poll, Proof, Refuse
 from forenotice.metadata.endpoint import GuestEndpoint
+from forenotice.metadata.long_poll import LongPoll
 from forenotice.metadata.published import Guest, PublishedScope
 from forenotice.metadata.requests import NO_HEAD, Request, RequestParser
 from forenotice.metadata.responses import Persistence, Response
@@ -399,7 +404,7 @@ class Connection(asyncio.Protocol):
     # Serving requests
 
     def admit(self, request: Request) -> Guest | None:
-        """Check what comes before the body: head, caller, rate. None: the request was refused."""
+        """Check what comes before the body: head (see `checks`), caller, rate. None: the request was refused."""
         caller = self._caller_of(request)
         if isinstance(caller, Response):
             self._refuse(request, caller)
@@ -606,58 +611,6 @@ class Connection(asyncio.Protocol):
 
     def _sweeps(self, seconds: float) -> int:
         return max(1, round(seconds / self.endpoint.limits.sweep_seconds))
-
-
-class LongPoll:
-    """A poll that is answered when the document changes, or when its time is up."""
-
-    __slots__ = ("_connection", "_guest", "_poll", "_request", "_scope", "_timer")
-
-    def __init__(
-        self, connection: Connection, request: Request, poll: Poll, guest: Guest, scope: PublishedScope
-    ) -> None:
-        assert poll.wait is not None
-        endpoint = connection.endpoint
-        self._connection = connection
-        self._request = request
-        self._poll = poll
-        self._guest = guest
-        self._scope = scope
-        self._timer = endpoint.loop.call_later(min(poll.wait, endpoint.options.wait_cap), self.end)
-        scope.add_waiter(self)
-        endpoint.counters.waits += 1
-        endpoint.counters.waiting += 1
-
-    def look_again(self) -> None:
-        guest = self._caller()
-        assert self._poll.condition is not None
-        if (
-            guest is None
-            or guest.scope is not self._scope
-            or not self._connection.endpoint.is_unchanged(self._poll.condition, self._scope)
-        ):
-            self._finish(guest)
-
-    def end(self) -> None:
-        """Time is up, the server stops, or the client sends no more."""
-        self._finish(self._caller())
-
-    def cancel(self) -> None:
-        self._timer.cancel()
-        self._scope.remove_waiter(self)
-        self._connection.endpoint.counters.waiting -= 1
-
-    def _caller(self) -> Guest | None:
-        # Behind a proxy each request is another VM's; otherwise an address may have gone to another VM.
-        return self._guest if self._poll.proof else self._connection.who({})
-
-    def _finish(self, guest: Guest | None) -> None:
-        self.cancel()
-        if guest is None or guest.scope is None:
-            response = responses.UNKNOWN_CALLER
-        else:
-            response = self._connection.endpoint.response(self._poll, guest.scope)
-        self._connection.release(self._request, response)
 
 
 def _is_one_get(arrived: list[Request]) -> bool:

@@ -33,7 +33,7 @@ _TYPE = re.compile(r"Expected `(.+)`, got `(.+)`")
 def pattern(expression: str, sentence: str, **constraints: typing.Any) -> msgspec.Meta:
     """The whole of a string must match; `sentence` goes on after the field's name, such as `must be ...`."""
     whole = rf"^{expression}\Z"
-    SENTENCES[whole] = sentence
+    assert SENTENCES.setdefault(whole, sentence) == sentence, "a form has one sentence"
     return msgspec.Meta(pattern=whole, **constraints)
 
 

@@ -242,7 +242,7 @@ BAD = [
     (handler("comand"), f": give one of {KINDS}"),
     ('[[handler]]\nname = "a"\ntype = 3', 'handler "a".type in agent.toml must be a string'),
     ('[[handler]]\nprepare = ["a"]\ntype = "command"', "handler 1.name in agent.toml is missing"),
-    ('[[handler]]\nname = "a b"\ntype = "command"', "must be 1 to 64 letters, digits"),
+    ('[[handler]]\nname = "a b"\ntype = "command"', "must be a name: 1 to 64 letters, digits"),
     ("[approve]\nat_once = [{}]", "approve.at_once[0]: say which events need no preparation"),
     (
         '[[approve.at_once]]\ntype = "Freeze"',

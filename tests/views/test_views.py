@@ -8,6 +8,7 @@ import pytest
 from msgspec import Meta
 
 from forenotice.core import errors
+from forenotice.core.fleet import IS_NAME
 from forenotice.views import base, fleet, history, maintenance, rollouts, subscriptions, tokens
 
 MODULES = (base, fleet, history, maintenance, rollouts, subscriptions, tokens)
@@ -41,8 +42,8 @@ class Sent(base.Request):
         (b'{"name": "a", "nmae": 1}', "nmae in the body is not known"),
         (b'{"name": "a", "inner": {"x": 1}}', "inner.x in the body is not known"),
         (b'{"name": "a", "auto_approve": true}', "auto_approve in the body is not known any more: give "),
-        (b'{"name": "a b"}', f"name in the body {base.IS_NAME}"),
-        (b'{"name": "a\\n"}', f"name in the body {base.IS_NAME}"),
+        (b'{"name": "a b"}', f"name in the body {IS_NAME}"),
+        (b'{"name": "a\\n"}', f"name in the body {IS_NAME}"),
         (b'{"name": "a", "note": "\\n"}', "note in the body must not hold control characters"),
         (b'{"name": "a", "note": 5}', "note in the body must be a string, not an integer"),
         (b'{"name": "a", "flag": null}', "flag in the body must be true or false, not null"),
@@ -50,7 +51,7 @@ class Sent(base.Request):
         (b'{"name": "a", "number": 9}', "number in the body must be at most 5"),
         (b'{"name": "a", "number": 1.5}', "number in the body must be an integer, not a number"),
         (b'{"name": "a", "names": []}', "names in the body must have at least 1 items"),
-        (b'{"name": "a", "names": ["a", "!"]}', f"names[1] in the body {base.IS_NAME}"),
+        (b'{"name": "a", "names": ["a", "!"]}', f"names[1] in the body {IS_NAME}"),
         (b'{"name": "a", "inner": {"colour": "green"}}', "inner.colour in the body must be one of red, blue"),
         (b'{"name": "a", "many": {"k": {"shape": "x"}}}', "many[...].shape in the body must be one of round, flat"),
         (b'{"name": "a", "at": "2026-01-31"}', "at in the body must be a time such as 2026-01-31T12:00:00Z"),

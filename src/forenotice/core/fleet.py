@@ -12,6 +12,7 @@ from forenotice.core import errors
 from forenotice.core.windows import Window
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+IS_NAME = "must be a name: 1 to 64 letters, digits, '.', '_' or '-'"
 VM_ID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 TERMINATE_NOTICE_MIN = timedelta(minutes=5)
 TERMINATE_NOTICE_MAX = timedelta(minutes=15)

@@ -151,7 +151,6 @@ class Warned(Response):
 
 
 NO_CONTROL_CHARACTERS = "must not hold control characters"
-IS_NAME = "must be a name: 1 to 64 letters, digits, '.', '_' or '-'"
 # Neither control characters nor any that turn the direction of a text, or are not seen at all.
 REASON = r"[^\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]*"
 LONGEST_REASON = 1000
@@ -161,7 +160,7 @@ SCOPE_PATTERN = r"!?((group|vm):)?[A-Za-z0-9._*?-]{1,64}"
 YEAR_MINUTES = 366 * 24 * 60
 LAST_POSITION = 2**63 - 1
 
-Name = Annotated[str, pattern(fleet.NAME.pattern, IS_NAME)]
+Name = Annotated[str, pattern(fleet.NAME.pattern, fleet.IS_NAME)]
 Label = Annotated[str, pattern(fleet.LABEL.pattern, "must be 1 to 64 letters, digits, '.', '_', '/' or '-'")]
 # Without control characters: they end up in logs, terminals and databases.
 _TEXT = r"[^\x00-\x1f\x7f]*"

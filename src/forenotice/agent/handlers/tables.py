@@ -14,6 +14,7 @@ import msgspec
 
 from forenotice.agent.handlers import facts
 from forenotice.agent.rules.policy import EVENT_TYPES, Match, Phase, Rule
+from forenotice.core import fleet
 from forenotice.settings import values
 from forenotice.settings.spans import Span
 from forenotice.validation import pattern
@@ -34,7 +35,7 @@ _LEAD = re.compile(r"NotBefore\s*-\s*(.+)", re.IGNORECASE)
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _SERVER = re.compile(r"[A-Za-z0-9_.:-]+/[A-Za-z0-9_.:-]+")
 
-Name = Annotated[str, pattern(r"[A-Za-z0-9._-]{1,64}", "must be 1 to 64 letters, digits, '.', '_' or '-'")]
+Name = Annotated[str, pattern(fleet.NAME.pattern, fleet.IS_NAME)]
 Argv = Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
 Retries = Annotated[int, msgspec.Meta(ge=0, le=100)]
 

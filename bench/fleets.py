@@ -1,15 +1,14 @@
 """Fleets to measure on, made by the service itself in data directories of their own."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from forenotice.core.documents import Document
 from forenotice.core.fleet import Listening, Policy, ScopeKind
 from forenotice.core.membership import VmSpec
 from forenotice.core.reconciliation import FleetSpec, GroupSpec, HostSpec
 from forenotice.core.timing import Timing
-from forenotice.publication import Publication
+from forenotice.publication import NullPublisher
 from forenotice.runtime import Runtime
 from forenotice.service import fleet
 from forenotice.service.calls import SYSTEM
@@ -21,19 +20,6 @@ ASKING = Policy(listening=Listening.ALWAYS)
 
 PER_HOST = 50
 PER_SCOPE = 5
-
-
-class NullPublisher:
-    """No guest is told: nobody is served yet."""
-
-    def documents(self, documents: Sequence[Document]) -> None:
-        pass
-
-    def scopes(self, scopes: Sequence[Publication]) -> None:
-        pass
-
-    def everything(self, scopes: Sequence[Publication]) -> None:
-        pass
 
 
 def database(data: Path) -> Path:

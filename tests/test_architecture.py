@@ -83,7 +83,7 @@ FORBIDDEN = {
     **dict.fromkeys(("__init__", "__main__", "cli", "demo", "serving"), frozenset[str]()),
 }
 # Time, ids and threads are passed to these rooms, so that a service can run in one deterministic loop.
-DETERMINISTIC = frozenset({"agent", "service", "delivery", "drivers"})
+DETERMINISTIC = frozenset({"agent", "service", "delivery", "drivers", "emulator"})
 PASSED_IN = frozenset(
     {"os.urandom", "threading.Thread", "threading.Timer", "time.monotonic", "time.perf_counter", "uuid.uuid4"}
 )

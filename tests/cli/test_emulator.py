@@ -169,7 +169,7 @@ BAD = [
     (("event", "reboot", "--notice", "soon"), 1, "forenotice: --notice must be a duration"),
     (("advance", "soon"), 1, "forenotice: TIME must be a duration"),
     (("fault", "latency", "--on", "puts"), 1, "forenotice: --on "),
-    (("fault", "eror-503"), 1, "did you mean error-503?"),
+    (("fault", "eror-503"), 1, "did you mean 'error-503'?"),
     (("fault",), 2, "which fault?"),
     (("play", "rebot"), 1, "did you mean 'reboot'?"),
     (("play", "none.toml"), 2, "none.toml cannot be read: No such file or directory"),

@@ -14,12 +14,12 @@ from typing import Any
 from tests.databases import new_sqlite
 
 from forenotice import control_socket
-from forenotice.cli.server import NullPublisher
 from forenotice.control import app
 from forenotice.control.metrics import Metrics
 from forenotice.control.server import ControlServer
 from forenotice.control.stream import HEARTBEAT_SECONDS, Tail
 from forenotice.core.timing import Timing
+from forenotice.publication import NullPublisher
 from forenotice.runtime import Runtime
 from forenotice.service import calls, tokens
 from forenotice.service.context import Service

@@ -20,7 +20,6 @@ from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi import checks
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from forenotice.cli.server import NullPublisher
 from forenotice.control import app, responses
 from forenotice.control.api import ROUTES
 from forenotice.control.metrics import Metrics
@@ -29,6 +28,7 @@ from forenotice.core.operations import Kind
 from forenotice.core.rollouts import Options, Request
 from forenotice.core.timing import Timing
 from forenotice.delivery import subscriptions
+from forenotice.publication import NullPublisher
 from forenotice.runtime import Runtime
 from forenotice.service import calls, fleet, fleetfile, maintenance, rollouts, tokens
 from forenotice.service.context import Service

@@ -8,12 +8,12 @@ from typing import Any
 
 from tests.delivery.receiving import DEADLINE, Receiver
 
-from forenotice.cli.server import NullPublisher
 from forenotice.core.roles import EVERYTHING
 from forenotice.core.timing import Timing
 from forenotice.delivery import subscriptions
 from forenotice.delivery.cycle import Pauses
 from forenotice.delivery.worker import Worker
+from forenotice.publication import NullPublisher
 from forenotice.runtime import Runtime
 from forenotice.service.calls import SYSTEM
 from forenotice.service.context import Service, UnitOfWork

@@ -15,7 +15,6 @@ from tests.control.running import DEADLINE, serving
 from tests.databases import new_sqlite
 
 from forenotice import demo
-from forenotice.cli.server import NullPublisher
 from forenotice.clock import CheckedClock, SystemClock
 from forenotice.control import app as api
 from forenotice.control.metrics import Metrics
@@ -24,6 +23,7 @@ from forenotice.control.stream import HEARTBEAT_SECONDS, Tail
 from forenotice.core.timing import Timing
 from forenotice.portal import app
 from forenotice.portal.pages.sign_in import SignInLink
+from forenotice.publication import NullPublisher
 from forenotice.runtime import Runtime
 from forenotice.service import calls, tokens
 from forenotice.service.context import Service

@@ -1,7 +1,7 @@
 """`forenotice serve`, and what works on the database itself. Server packages are imported only here, and late."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,16 +30,6 @@ class Restored(msgspec.Struct):
     kept: str | None
     """The previous database."""
     epoch: int
-
-
-class NullPublisher:
-    """A publisher without guests: a running service learns of changes from the store."""
-
-    def documents(self, documents: Sequence[object]) -> None: ...
-
-    def scopes(self, scopes: Sequence[object]) -> None: ...
-
-    def everything(self, members: Sequence[object]) -> None: ...
 
 
 @contextmanager
@@ -90,6 +80,7 @@ def _service(flags: Mapping[str, object]) -> "Iterator[Service]":
 
 def _on(store: "Store") -> "Service":
     from forenotice.core.timing import Timing
+    from forenotice.publication import NullPublisher
     from forenotice.runtime import Runtime
     from forenotice.service.context import Service
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Protocol, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from forenotice.clock import Clock
 from forenotice.core import errors
@@ -30,6 +30,9 @@ from forenotice.metadata import responses
 from forenotice.metadata.published import PublishedFleet
 from forenotice.metadata.responses import Response
 from forenotice.wire.versions import Version
+
+if TYPE_CHECKING:
+    from forenotice.emulator.interceptor import FaultInterceptor
 
 
 @dataclass(slots=True, kw_only=True)
@@ -111,19 +114,6 @@ class AppliedFaults:
 NO_FAULTS = AppliedFaults()
 
 
-class Interceptor(Protocol):
-    """Of a connection, as faults see it."""
-
-    def faults_changed(self, over: Collection[str]) -> None:
-        """Faults were switched on or off; those that are `over` delay nothing any longer."""
-
-    def clock_moved(self) -> None: ...
-
-    @property
-    def poll_under_way(self) -> tuple[str, float] | None:
-        """Whose, and since when by the monotonic clock."""
-
-
 class Faults:
     """Switched from any thread, applied on the loop's. Durations were divided by the emulator's speed already; only
     defaults are divided by it here."""
@@ -137,7 +127,7 @@ class Faults:
         self._delayed: dict[object, datetime] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._published = PublishedFleet()
-        self.interceptors: set[Interceptor] = set()
+        self.interceptors: dict[FaultInterceptor, None] = {}
         """Used on the loop's thread only."""
 
     def attach(self, published: PublishedFleet, loop: asyncio.AbstractEventLoop) -> None:

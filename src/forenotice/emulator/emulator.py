@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar, Unpack
 
-from forenotice.clock import SystemClock
+from forenotice.clock import Clock, SystemClock
 from forenotice.core import errors
 from forenotice.core.fleet import Listening, ScopeKind
 from forenotice.core.lifecycle import Approval
@@ -19,6 +19,7 @@ from forenotice.emulator.player import Player
 from forenotice.emulator.request_log import RequestLog
 from forenotice.emulator.scenarios.format import Scenario
 from forenotice.emulator.simulation import Announcement, Simulation
+from forenotice.runtime import Runtime, Started
 from forenotice.settings import Address
 from forenotice.wire.versions import Version
 
@@ -26,11 +27,11 @@ from forenotice.wire.versions import Version
 class EmulatedClock:
     """A `forenotice.clock.Clock` that can be moved on, and paused."""
 
-    def __init__(self, *, virtual: bool = False, start: datetime | None = None) -> None:
+    def __init__(self, *, virtual: bool = False, start: datetime | None = None, system: Clock | None = None) -> None:
         """`start` is where a virtual one stands at first."""
         self.virtual = virtual
         """It never goes by itself."""
-        self._system = SystemClock()
+        self._system = system or SystemClock()
         self._lock = threading.Lock()
         self._ahead = timedelta(0)
         # Whole, so that what a test reckons from it is what documents say.
@@ -107,39 +108,51 @@ class Emulator:
         start: datetime | None = None,
         speed: float = 1,
         requests: RequestLog | None = None,
+        runtime: Runtime | None = None,
     ) -> None:
+        self.runtime = runtime or Runtime()
         self.as_vm = as_vm
         """Who callers are."""
-        self.clock = EmulatedClock(virtual=virtual, start=start)
+        self.clock = EmulatedClock(virtual=virtual, start=start, system=self.runtime.clock)
         self.timing = Timing(speed=speed)
         self.faults = Faults(self.clock, speed=speed)
-        self.requests = RequestLog() if requests is None else requests
+        self.requests = RequestLog(runtime=self.runtime) if requests is None else requests
         self.player: Player | None = None
         self.address = ANY_PORT
         """Where guests are answered."""
         self._endpoint = Endpoint(
-            clock=self.clock, timing=self.timing, faults=self.faults, requests=self.requests, as_vm=as_vm
+            clock=self.clock,
+            timing=self.timing,
+            faults=self.faults,
+            requests=self.requests,
+            as_vm=as_vm,
+            runtime=self.runtime,
         )
         self._changed = threading.Condition(threading.RLock())
         """Guards everything here; notified when something may look different."""
         self._advancing = threading.RLock()
         """Held while a thread moves the clock; another one moves it on from there."""
         self._closing = False
-        self._thread = threading.Thread(target=self._pass_time, name="emulator", daemon=True)
-        self.simulation = Simulation(now=self.clock.now(), timing=self.timing, publisher=self._endpoint.publisher)
+        self._thread: Started | None = None
+        self.simulation = Simulation(
+            now=self.clock.now(),
+            timing=self.timing,
+            publisher=self._endpoint.publisher,
+            new_id=self.runtime.new_id,
+        )
         self.simulation.add_vm(as_vm, self.clock.now())
 
     def start(self, at: Address = ANY_PORT, names: Collection[str] = ()) -> Address:
         self.address = self._endpoint.start(Guests(self), at, names)
         if not self.clock.virtual:
-            self._thread.start()
+            self._thread = self.runtime.start_thread(self._pass_time, "emulator")
         return self.address
 
     def stop(self) -> None:
         with self._changed:
             self._closing = True
             self._changed.notify_all()
-        if self._thread.is_alive():
+        if self._thread is not None:
             self._thread.join()
         self._endpoint.stop()
 
@@ -340,6 +353,7 @@ class Emulator:
             kind=scenario.group if scenario else ScopeKind.AVAILABILITY_SET,
             listens=scenario.listening if scenario else Listening.ALWAYS,
             after=self.simulation,
+            new_id=self.runtime.new_id,
         )
         for name, domain in vms.items():
             self.simulation.add_vm(name, now, update_domain=domain)

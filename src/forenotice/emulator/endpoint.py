@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import threading
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from forenotice.metadata.responses import Response
 from forenotice.metadata.server import MetadataServer, new_event_loop
 from forenotice.metadata.upstream import GuestService
 from forenotice.publication import Publication
+from forenotice.runtime import Runtime, Started
 from forenotice.settings import Address, Listener
 from forenotice.wire.versions import Version
 
@@ -47,14 +47,17 @@ class PollPreview:
 class Endpoint:
     """Its methods may be called from any thread but the loop's."""
 
-    def __init__(self, *, clock: Clock, timing: Timing, faults: Faults, requests: RequestLog, as_vm: str) -> None:
+    def __init__(
+        self, *, clock: Clock, timing: Timing, faults: Faults, requests: RequestLog, as_vm: str, runtime: Runtime
+    ) -> None:
         self._clock = clock
         self._timing = timing
+        self._runtime = runtime
         self._faults = faults
         self._intercept = functools.partial(FaultInterceptor, faults=faults, requests=requests)
         self._options = Options(limits=LIMITS, rate=None, burst=None, default_vm=as_vm)
         self._loop = new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="emulator-endpoint", daemon=True)
+        self._thread: Started | None = None
         self._server: MetadataServer | None = None
         self.published = PublishedFleet()
         self.publisher = LoopPublisher(self.published, self._loop)
@@ -63,7 +66,7 @@ class Endpoint:
     def start(self, guests: GuestService, at: Address, names: Collection[str] = ()) -> Address:
         """Gives the address, with the port that the system chose; `names` are allowed in Host."""
         self._options = replace(self._options, names=frozenset((at.host.lower(), *names)))
-        self._thread.start()
+        self._thread = self._runtime.start_thread(self._loop.run_forever, "emulator-endpoint")
         try:
             return self.call(lambda: self._start(guests, at))
         except errors.RefusedError as error:
@@ -146,13 +149,16 @@ class Endpoint:
             timing=self._timing,
             options=self._options,
             intercept=self._intercept,
+            monotonic=self._runtime.monotonic,
+            start_thread=self._runtime.start_thread,
         )
         self._server.start([Listener(at=at)])
         return _address(self._server.bound[0])
 
     def _end(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
         self._loop.close()
 
 

@@ -13,6 +13,7 @@ from forenotice.core.timing import Timing
 from forenotice.metadata import responses
 from forenotice.metadata.responses import Response
 from forenotice.settings.spans import LONGEST, Span
+from forenotice.toml import nearest
 from forenotice.wire import document as wire_document
 from forenotice.wire.versions import Version
 
@@ -378,7 +379,7 @@ _BY_NAME: Mapping[str, Fault] = MappingProxyType({fault.name: fault for fault in
 def find(name: str) -> Fault:
     found = _BY_NAME.get(name)
     if found is None:
-        raise errors.RefusedError(f"there is no fault {name[:80]!r}: {_suggestion(name)}")
+        raise errors.RefusedError(nearest(name, list(_BY_NAME), "fault"))
     return found
 
 
@@ -390,11 +391,3 @@ class Amount(timedelta):
         text = str(written)
         seconds = Span.read(text.removeprefix("-")).total_seconds()
         return cls(seconds=-seconds if text.startswith("-") else seconds)
-
-
-def _suggestion(name: str) -> str:
-    # Imported only now: it is not small, and most names are right.
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, _BY_NAME, 1, cutoff=0.5)
-    return f"did you mean {near[0]}?" if near else f"there are {', '.join(_BY_NAME)}"

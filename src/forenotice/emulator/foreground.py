@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from forenotice.core import errors
+from forenotice.runtime import start_thread
 from forenotice.settings import SettingError
 from forenotice.wire import versions
 
@@ -40,7 +41,7 @@ def interrupting(stop: Callable[[], None]) -> Iterator[None]:
 
     def interrupt(*_: object) -> None:
         # In a thread: the interrupted code may hold the very lock that is needed.
-        threading.Thread(target=stop).start()
+        start_thread(stop, "interrupt")
 
     before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

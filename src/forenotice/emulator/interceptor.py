@@ -57,7 +57,7 @@ class FaultInterceptor:
     # What the connection calls
 
     def before(self, request: Request) -> None:
-        self._faults.interceptors.add(self)
+        self._faults.interceptors[self] = None
         turn = self._turn = self._begin(request)
         request.admitted = request.admitted or self._connection.admit(request)
         if request.admitted is None:
@@ -101,7 +101,7 @@ class FaultInterceptor:
         self._lift(tuple(self._delays))
 
     def closed(self, unanswered: Sequence[Request]) -> None:
-        self._faults.interceptors.discard(self)
+        self._faults.interceptors.pop(self, None)
         self._delay({})
         if self._turn is not None:
             self._record(self._turn, None)
@@ -111,6 +111,7 @@ class FaultInterceptor:
     # What the faults call
 
     def faults_changed(self, over: Collection[str]) -> None:
+        """Faults were switched on or off; those that are `over` delay nothing any longer."""
         # A long poll would not meet the fault until it ends.
         self._connection.end_long_poll()
         self._lift(over)
@@ -121,6 +122,7 @@ class FaultInterceptor:
 
     @property
     def poll_under_way(self) -> tuple[str, float] | None:
+        """Whose, and since when by the monotonic clock."""
         turn = self._turn
         if turn is None or turn.request.admitted is None or not isinstance(turn.request.action, Poll):
             return None

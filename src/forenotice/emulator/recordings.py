@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from time import monotonic
 from types import TracebackType
 from typing import Annotated, BinaryIO, Self, TypeAlias
 
@@ -24,6 +23,7 @@ from forenotice.client.http import LARGEST_BODY, Connection, ProtocolError
 from forenotice.client.pace import USUAL, Pace
 from forenotice.clock import MachineClock
 from forenotice.core import errors
+from forenotice.runtime import Runtime
 
 FORMAT = 1
 MOST = 100_000
@@ -291,13 +291,14 @@ class Recorder:
         lasts: float | None = None,
         report: Callable[[Observation], None],
         pace: Pace = USUAL,
-        clock: Callable[[], float] = monotonic,
+        runtime: Runtime | None = None,
     ) -> None:
         """Durations in seconds."""
         self.tally = Tally()
         self.start = Start(format=FORMAT, url=candidate.url, api_version=api_version, at=MachineClock().now())
-        self._monotonic = clock
-        self._began = clock()
+        self._runtime = runtime or Runtime()
+        self._monotonic = self._runtime.monotonic
+        self._began = self._monotonic()
         self._target = f"/metadata/scheduledevents?api-version={api_version}"
         self._every = every
         self._lasts = lasts
@@ -315,19 +316,21 @@ class Recorder:
         self._connection.close()
 
     def run(self, writer: Writer) -> None:
-        timer = threading.Timer(self._lasts or 0, self.stop)
         if self._lasts is not None:
-            timer.start()
+            self._runtime.start_thread(self._stop_in_time, "recording-end")
         try:
             while not self._stopping.is_set():
                 sent = self._monotonic()
                 pause = self._poll(writer, sent)
                 self._stopping.wait(max(pause, sent + self._every - self._monotonic()))
         finally:
-            timer.cancel()
-            self._connection.close()
+            self.stop()
         self.tally.seconds = self._since_start()
         writer.write(End(at=self.tally.seconds))
+
+    def _stop_in_time(self) -> None:
+        if not self._stopping.wait(self._lasts):
+            self.stop()
 
     def _poll(self, writer: Writer, sent: float) -> float:
         """Gives for how many seconds the endpoint wants no further request."""

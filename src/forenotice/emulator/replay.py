@@ -1,9 +1,7 @@
 """Replaying a recording: the real endpoint sends what was recorded, at the recorded intervals divided by speed."""
 
 import functools
-import secrets
 import threading
-import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -14,7 +12,7 @@ from forenotice import publication
 from forenotice.client import endpoint as client_endpoint
 from forenotice.client import events as client_events
 from forenotice.client.events import parse_date
-from forenotice.clock import SystemClock
+from forenotice.clock import Clock
 from forenotice.core import errors, fleet
 from forenotice.core.documents import Document
 from forenotice.core.fleet import Listening, Policy, Scope, ScopeKind, Vm
@@ -29,6 +27,7 @@ from forenotice.emulator.foreground import LogLine
 from forenotice.emulator.recordings import Failure, Observation, Recording, Response, events_of
 from forenotice.emulator.request_log import RequestLog
 from forenotice.publication import Publication
+from forenotice.runtime import Runtime, Started
 from forenotice.settings import Address
 from forenotice.settings.spans import LONGEST
 from forenotice.wire import versions
@@ -182,24 +181,31 @@ class Replay:
         as_vm: str | None = None,
         loop: bool = False,
         report: Report = lambda _: None,
+        runtime: Runtime | None = None,
     ) -> None:
+        self._runtime = runtime = runtime or Runtime()
         timing = Timing(speed=speed)
         self.script = Script(recording, timing)
         self.as_vm = as_vm or self.script.first_vm or DEFAULT_VM
-        self.requests = RequestLog()
+        self.requests = RequestLog(runtime=runtime)
         self._loop = loop
         self._report = report
-        self._clock = SystemClock()
+        self._clock = runtime.clock
         self._faults = Faults(self._clock, speed=speed)
         self._endpoint = Endpoint(
-            clock=self._clock, timing=timing, faults=self._faults, requests=self.requests, as_vm=self.as_vm
+            clock=self._clock,
+            timing=timing,
+            faults=self._faults,
+            requests=self.requests,
+            as_vm=self.as_vm,
+            runtime=runtime,
         )
         self._guests = Guests(self._clock, report)
-        self._tag = secrets.token_hex(4)
+        self._tag = runtime.new_id()[:8]
         self._shown = 0
         self._round = self.script.round(self._clock.now())
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._play, name="replay", daemon=True)
+        self._thread: Started | None = None
 
     def start(self, at: Address, names: Collection[str] = ()) -> Address:
         """Gives where guests are served."""
@@ -207,12 +213,13 @@ class Replay:
         # The loop does not run yet: nobody sees the fleet before this is published.
         self._put(self._round.steps[0])
         address = self._endpoint.start(self._guests, at, names)
-        self._thread.start()
+        self._thread = self._runtime.start_thread(self._play, "replay")
         return address
 
     def stop(self) -> None:
         self._stopping.set()
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
         self._endpoint.stop()
 
     def _play(self) -> None:
@@ -244,14 +251,14 @@ class Replay:
 
     def _publication(self) -> Publication:
         policy = Policy(listening=Listening.ALWAYS)
-        vm = Vm(name=self.as_vm, vm_id=str(uuid.uuid4()), host="recorded", scope=KEY)
+        vm = Vm(name=self.as_vm, vm_id=self._runtime.new_id(), host="recorded", scope=KEY)
         return publication.of(Scope(key=KEY, kind=self.script.kind, tag=self._tag, policy=policy), (vm,), ())
 
 
 class Guests:
     """What guests cause in a replay: nothing."""
 
-    def __init__(self, clock: SystemClock, report: Report) -> None:
+    def __init__(self, clock: Clock, report: Report) -> None:
         self._clock = clock
         self._report = report
         self._lock = threading.Lock()

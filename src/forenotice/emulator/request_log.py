@@ -8,11 +8,11 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from time import monotonic
 from typing import overload
 from urllib.parse import parse_qsl, urlsplit
 
 from forenotice.core import errors
+from forenotice.runtime import Runtime
 
 MOST = 100_000
 MOST_BYTES = 64 * 1024 * 1024
@@ -79,9 +79,10 @@ class LoggedRequest:
 class RequestLog(Sequence[LoggedRequest]):
     """In the order they were answered, or cut off. Safe to use from any thread; it is iterated as it is at first."""
 
-    def __init__(self, most: int = MOST, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, most: int = MOST, most_bytes: int = MOST_BYTES, runtime: Runtime | None = None) -> None:
         self._most = most
         self._most_bytes = most_bytes
+        self._monotonic = (runtime or Runtime()).monotonic
         self._changed = threading.Condition()
         self._kept: deque[LoggedRequest] = deque()
         self._bytes = 0
@@ -103,7 +104,7 @@ class RequestLog(Sequence[LoggedRequest]):
         with self._changed:
             self._kept.clear()
             self._bytes = 0
-            self._cleared = monotonic()
+            self._cleared = self._monotonic()
 
     @property
     def all(self) -> tuple[LoggedRequest, ...]:

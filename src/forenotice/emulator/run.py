@@ -70,7 +70,7 @@ def run(settings: EmulatorSettings, scenario: Scenario | None, *, as_json: bool)
             foreground.report(first, _lines(emulator, stopping), as_json=as_json)
 
         # Afterwards, and in a thread: a program that waits for the ready file may send requests already.
-        threading.Thread(target=report, daemon=True).start()
+        emulator.runtime.start_thread(report, "report")
         foreground.sleep(until=stopping)
 
 

@@ -1,7 +1,6 @@
 """One group of VMs with its events, simulated in memory by the rules of core."""
 
 import heapq
-import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,6 +28,7 @@ from forenotice.core.membership import VmSpec
 from forenotice.core.operations import DEGRADED_NOTICE, Event, EventType, Kind, Operation, Status
 from forenotice.core.timing import ENDED_APPROVABLE, Timing, whole_second_up
 from forenotice.publication import NullPublisher, Publication, Publisher
+from forenotice.runtime import new_id
 
 GROUP = "emulated"
 KEY = fleet.group_key(GROUP)
@@ -97,7 +97,7 @@ class Simulation:
         kind: ScopeKind = ScopeKind.AVAILABILITY_SET,
         listens: Listening = Listening.ALWAYS,
         after: "Simulation | None" = None,
-        new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+        new_id: Callable[[], str] = new_id,
     ) -> None:
         """Incarnations go on from those of the simulation that came before (`after`)."""
         self.timing = timing

@@ -148,7 +148,7 @@ BAD = [
     ("/play", {"scenario": ""}, "scenario in the body"),
     ("/advance", {"by": "-5m"}, "by in the body must be a duration such as"),
     ("/advance", {"by": None}, "by in the body must be a string"),
-    ("/faults", {"name": "eror-503"}, "did you mean error-503?"),
+    ("/faults", {"name": "eror-503"}, "did you mean 'error-503'?"),
     ("/faults", {"name": "reset", "amount": "5s"}, "reset has no amount"),
     ("/faults", {"name": "latency", "times": 0}, "times in the body"),
     ("/faults", {"name": "latency", "on": "puts"}, "on in the body"),

@@ -189,8 +189,8 @@ BAD = [
     ('[[step]]\nwait = "1s"\nat = "soon"\n', "5:1: 'soon' is not a duration"),
     ('[[step]]\nannounce = "restart"\nnotice = "400d"\n', "5:1: '400d' is too long: give at most 366d"),
     # Faults
-    ('[[step]]\nfault = "emtpy-body"\n', "4:1: there is no fault 'emtpy-body': did you mean empty-body?"),
-    ('[[step]]\nclear = "nothing"\n', "4:1: there is no fault 'nothing': there are "),
+    ('[[step]]\nfault = "emtpy-body"\n', "4:1: there is no fault 'emtpy-body'; did you mean 'empty-body'?"),
+    ('[[step]]\nclear = "nothing"\n', "4:1: there is no fault 'nothing'; there are "),
     ('[[step]]\nfault = "latency"\namount = 2\n', '5:1: 2 is not a duration: give one such as "30s"'),
     ('[[step]]\nfault = "latency"\namount = "-2s"\n', "5:1: the amount of latency cannot be negative"),
     ('[[step]]\nfault = "reset"\namount = "2s"\n', "5:1: reset has no amount: leave it out"),

@@ -4,10 +4,10 @@ import asyncio
 import ipaddress
 import os
 import socket
-import threading
 
 from forenotice.core import errors
 from forenotice.emulator.emulator import Emulator
+from forenotice.runtime import Started
 from forenotice.settings import Address
 
 BACKLOG = 64
@@ -25,7 +25,7 @@ class Control:
         self._listening = _listen(at, to_others=to_others)
         self._loop = asyncio.SelectorEventLoop()
         self._stopping = asyncio.Event()
-        self._thread = threading.Thread(target=self._run, name="emulator-control", daemon=True)
+        self._thread: Started | None = None
 
     @property
     def address(self) -> Address:
@@ -33,12 +33,13 @@ class Control:
         return Address(host=name[0], port=name[1])
 
     def start(self) -> None:
-        self._thread.start()
+        self._thread = self._emulator.runtime.start_thread(self._run, "emulator-control")
 
     def stop(self) -> None:
-        if self._thread.is_alive():
+        if self._thread is not None:
             self._loop.call_soon_threadsafe(self._stopping.set)
             self._thread.join()
+            self._thread = None
         self._listening.close()
         self._loop.close()
 

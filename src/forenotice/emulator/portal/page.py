@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
-from time import monotonic
 from typing import Any
 
 from forenotice.core import errors
@@ -181,7 +180,7 @@ def _callers(emulator: Emulator) -> dict[str, Any]:
         if request.is_poll:
             last.setdefault(request.vm, request)
     # By the machine's clock: the emulator's may have been moved meanwhile.
-    now = emulator.clock.now() - emulator.clock.ahead + timedelta(seconds=-monotonic())
+    now = emulator.clock.now() - emulator.clock.ahead + timedelta(seconds=-emulator.runtime.monotonic())
     at = {vm: now + timedelta(seconds=poll.monotonic) for vm, poll in last.items()}
     return {
         "pollers": [Poller(vm=vm.name, at=at.get(vm.name)) for vm in emulator.simulation.vms],

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Coroutine, Iterator
 from datetime import datetime
 
@@ -57,12 +56,17 @@ async def go_on(looks: Iterator[None]) -> None:
         await asyncio.sleep(LOOK)
 
 
-def until(condition: Callable[[], bool], timeout: float, missed: Callable[[], str] | None = None) -> Iterator[None]:
-    """The time between two looks is the caller's; without a word for it, it is no failure when the time is over."""
+def until(
+    monotonic: Callable[[], float],
+    condition: Callable[[], bool],
+    timeout: float,
+    missed: Callable[[], str] | None = None,
+) -> Iterator[None]:
+    """The caller waits between two looks. Without `missed`, it is no failure when the time is over."""
     __tracebackhide__ = True
-    deadline = time.monotonic() + timeout
+    deadline = monotonic() + timeout
     while not condition():
-        if time.monotonic() >= deadline:
+        if monotonic() >= deadline:
             if missed is not None:
                 raise AssertionError(missed())
             return
@@ -195,7 +199,7 @@ class AnnouncedEvent:
         yield from self._until("approved", self._is_approved, timeout)
         if self._emulator.look(self._is_guests_doing):
             # It is recorded when it is answered, a moment later.
-            yield from until(lambda: bool(self.requests), RESPONSE_SECONDS)
+            yield from until(self._emulator.runtime.monotonic, lambda: bool(self.requests), RESPONSE_SECONDS)
 
     def _until(self, name: str, holds: Callable[[], bool], timeout: float) -> Iterator[None]:
         def missed() -> str:
@@ -203,7 +207,7 @@ class AnnouncedEvent:
             polls = f"{len(requests.polls)} poll{'' if len(requests.polls) == 1 else 's'}"
             return f"{self} is not {name} after {timeout:g} s; {self._seen()}; {polls} so far{requests.refusals()}"
 
-        return until(holds, timeout, missed)
+        return until(self._emulator.runtime.monotonic, holds, timeout, missed)
 
 
 def _response(request: LoggedRequest) -> str:

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from forenotice.core import errors
@@ -34,6 +33,7 @@ class Playback:
         self._emulator = emulator
         self._simulation = emulator.simulation
         self._player = player
+        self._monotonic = emulator.runtime.monotonic
 
     @classmethod
     def begin(
@@ -97,7 +97,7 @@ class Playback:
         def missed() -> str:
             return f"the scenario is not over after {timeout:g} s: {self._unfinished()}"
 
-        return event.until(self._is_done, timeout, missed)
+        return event.until(self._monotonic, self._is_done, timeout, missed)
 
     def _announced(self, event_id: str) -> AnnouncedEvent:
         return AnnouncedEvent(self._emulator, self._simulation.event(event_id))
@@ -110,11 +110,16 @@ class Playback:
 
     def _give_time(self, polls: int, pause: float, timeout: float) -> Iterator[None]:
         __tracebackhide__ = True
-        since = monotonic()
+        since = self._monotonic()
         if not self._has_looked(polls, since) and not self._emulator.requests and not _may_be_polled():
             raise AssertionError(f"nobody polls: {START_ONE}, or use `advance` without one")
-        yield from event.until(lambda: self._has_looked(polls, since), timeout, lambda: self._too_few(polls, timeout))
-        yield from event.until(lambda: False, pause)
+        yield from event.until(
+            self._monotonic,
+            lambda: self._has_looked(polls, since),
+            timeout,
+            lambda: self._too_few(polls, timeout),
+        )
+        yield from event.until(self._monotonic, lambda: False, pause)
 
     def _too_few(self, polls: int, timeout: float) -> str:
         if not self._emulator.requests:

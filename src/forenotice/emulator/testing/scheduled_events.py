@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
-from time import monotonic
 from types import TracebackType
 from typing import Literal, Self
 
@@ -250,8 +249,9 @@ class ScheduledEvents:
         expected = f"{vm} was to poll every {1 / hz:g} s, but"
         if not begins:
             raise AssertionError(f"{expected} it did not poll at all{self.requests.refusals()}")
-        ends = sorted([*(poll.answered for poll in polls), *(monotonic() for _ in held)])
-        longest = max(begin - end for end, begin in zip(ends, [*begins[1:], monotonic()], strict=True))
+        now = self._emulator.runtime.monotonic()
+        ends = sorted([*(poll.answered for poll in polls), *(now for _ in held)])
+        longest = max(begin - end for end, begin in zip(ends, [*begins[1:], now], strict=True))
         if longest > 1.5 / hz:
             raise AssertionError(
                 f"{expected} once it was silent for {longest:.1f} s ({len(begins)} polls in all)"

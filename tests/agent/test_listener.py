@@ -16,28 +16,28 @@ import pytest
 from tests.acceptance.running import until
 from tests.agent.parts import RUNTIME
 
-from forenotice.agent.listener import Limits, Listener, Reply, Request
+from forenotice.agent.listener import Limits, Listener, Request, Response
 from forenotice.wire import dates
 
 HOST = "127.0.0.1"
 SECONDS = 60.0
 
 
-def echo(request: Request) -> Reply:
-    return Reply.json(
+def echo(request: Request) -> Response:
+    return Response.json(
         {"method": request.method, "body": request.body.decode(), "asked": request.headers.get("x-asked")}
     )
 
 
-def broken(_: Request) -> Reply:
+def broken(_: Request) -> Response:
     raise ValueError("a defect")
 
 
 ROUTES = {
-    ("GET", "/text"): lambda _: Reply.text("fine"),
+    ("GET", "/text"): lambda _: Response.text("fine"),
     ("POST", "/echo"): echo,
     ("GET", "/broken"): broken,
-    ("GET", "/large"): lambda _: Reply.text("x" * 8_000_000),
+    ("GET", "/large"): lambda _: Response.text("x" * 8_000_000),
 }
 
 
@@ -278,12 +278,12 @@ def test_a_crowd_is_served_one_after_the_other_and_never_more_at_a_time_than_all
     few = Limits(connections=2, patience_seconds=SECONDS)
     inside, most = [], []
 
-    def busy(_: Request) -> Reply:
+    def busy(_: Request) -> Response:
         inside.append(1)
         most.append(len(inside))
         threading.Event().wait(0.01)
         inside.pop()
-        return Reply.text("done")
+        return Response.text("done")
 
     with listening({("GET", "/busy"): busy}, limits=few) as listener, ThreadPoolExecutor(20) as crowd:
         statuses = list(crowd.map(lambda _: ask(listener, "GET", "/busy", Connection="close")[0], range(40)))
@@ -294,10 +294,10 @@ def test_a_crowd_is_served_one_after_the_other_and_never_more_at_a_time_than_all
 def test_those_who_are_being_answered_are_never_dropped_for_others() -> None:
     go, inside = threading.Event(), threading.Event()
 
-    def slow(_: Request) -> Reply:
+    def slow(_: Request) -> Response:
         inside.set()
         go.wait(SECONDS)
-        return Reply.text("slow")
+        return Response.text("slow")
 
     routes = {("GET", "/slow"): slow, **ROUTES}
     with (
@@ -329,8 +329,8 @@ def test_a_port_that_is_taken_is_an_oserror_and_may_be_tried_again() -> None:
 FEW = """
 import os, resource, sys
 from forenotice.runtime import Runtime
-from forenotice.agent.listener import Limits, Listener, Reply
-routes = {("GET", "/text"): lambda _: Reply.text("fine")}
+from forenotice.agent.listener import Limits, Listener, Response
+routes = {("GET", "/text"): lambda _: Response.text("fine")}
 listener = Listener("127.0.0.1", 0, routes, Runtime(), limits=Limits(connections=64))
 listener.start()
 resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 4,) * 2)

@@ -21,7 +21,7 @@ from tests.agent.parts import RUNTIME, json_log
 from forenotice.agent import peers
 from forenotice.agent.config import READY_PATH, ConfigError
 from forenotice.agent.config import Peers as PeersConfig
-from forenotice.agent.listener import Listener, Reply, Request
+from forenotice.agent.listener import Listener, Request, Response
 from forenotice.agent.metrics import Exchange
 from forenotice.agent.peers import Order, Pace, Peers
 from forenotice.agent.signature import HEADER, WINDOW, Message, Readiness, Signer
@@ -69,7 +69,7 @@ class Vm:
             pace=self.pace,
         )
 
-    def answer(self, request: Request) -> Reply:
+    def answer(self, request: Request) -> Response:
         return self.peers.receive(request)
 
     @property
@@ -262,9 +262,9 @@ def test_without_an_address_the_name_is_a_host_name(fleet: Fleet, secret: Path) 
 def test_the_pauses_between_attempts_grow(secret: Path) -> None:
     moments: list[float] = []
 
-    def refuse(_: Request) -> Reply:
+    def refuse(_: Request) -> Response:
         moments.append(time.monotonic())
-        return Reply.text("no", 503)
+        return Response.text("no", 503)
 
     listener = Listener(HOST, 0, {("POST", READY_PATH): refuse}, RUNTIME)
     listener.start()
@@ -329,7 +329,7 @@ def test_a_name_that_is_no_host_name_is_only_not_told(fleet: Fleet, name: str) -
 
 def test_one_that_is_no_agent_does_not_count_as_told(fleet: Fleet, secret: Path) -> None:
     (alice,) = fleet("alice")
-    listener = Listener(HOST, 0, {("POST", READY_PATH): lambda _: Reply.text("welcome to nginx")}, RUNTIME)
+    listener = Listener(HOST, 0, {("POST", READY_PATH): lambda _: Response.text("welcome to nginx")}, RUNTIME)
     listener.start()
     try:
         alice.meet(bob="{}:{}".format(*listener.address))
@@ -635,9 +635,9 @@ def test_one_that_answers_but_is_not_believed_here_is_named_here_too(fleet: Flee
 def test_an_acknowledgement_is_for_one_message_only(fleet: Fleet) -> None:
     """Who has seen one cannot use it to keep the next message from its receiver."""
     alice, bob = fleet("alice", "bob")
-    kept: list[Reply] = []
+    kept: list[Response] = []
 
-    def repeat(request: Request) -> Reply:
+    def repeat(request: Request) -> Response:
         kept.append(bob.peers.receive(request) if not kept else kept[0])
         return kept[-1]
 

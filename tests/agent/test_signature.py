@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forenotice.agent import config
+from forenotice.agent import config, listener
 from forenotice.agent.config import READY_PATH
-from forenotice.agent.listener import Reply, Request
+from forenotice.agent.listener import Request
 from forenotice.agent.signature import HEADER, Addresses, Message, Signer
 from forenotice.client.http import Response
 
@@ -23,9 +23,9 @@ def request(mark: str, body: bytes, *, method: str = "POST", path: str = READY_P
     return Request(method=method, path=path, headers={HEADER.lower(): mark}, body=body)
 
 
-def answer(reply: Reply) -> Response:
-    headers = {name.lower(): value for name, value in reply.headers.items()}
-    return Response(status=reply.status, reason="", headers=headers, body=reply.body)
+def answer(response: listener.Response) -> Response:
+    headers = {name.lower(): value for name, value in response.headers.items()}
+    return Response(status=response.status, reason="", headers=headers, body=response.body)
 
 
 @given(sender=NAMES, receiver=NAMES, other=NAMES, body=st.binary(max_size=99), secret=st.binary(min_size=16))
@@ -46,17 +46,17 @@ def test_a_signature_holds_for_what_it_was_made_for_and_for_nothing_else(
         assert not seal.is_valid(request(mark, body), message(sender, other))
 
 
-def test_a_reply_holds_for_one_request_and_comes_from_its_receiver() -> None:
+def test_a_response_holds_for_one_request_and_comes_from_its_receiver() -> None:
     seal, said = Signer(b"sixteen or more bytes"), message("alice", "bob")
     mark = seal.sign(said, b"{}")
-    reply = seal.sign_reply(Reply.text("yes"), said, request(mark, b"{}"))
-    assert seal.is_valid_reply(answer(reply), said, mark)
-    assert not seal.is_valid_reply(answer(reply), said, seal.sign(said, b"[]"))
-    changed = Reply(status=403, headers=reply.headers, body=reply.body)
-    assert not seal.is_valid_reply(answer(changed), said, mark)
-    assert not seal.is_valid_reply(answer(Reply.text("yes")), said, mark)
-    reflected = Reply(status=200, headers={HEADER: mark}, body=b"{}")
-    assert not seal.is_valid_reply(answer(reflected), said, mark)
+    response = seal.sign_response(listener.Response.text("yes"), said, request(mark, b"{}"))
+    assert seal.is_valid_response(answer(response), said, mark)
+    assert not seal.is_valid_response(answer(response), said, seal.sign(said, b"[]"))
+    changed = listener.Response(status=403, headers=response.headers, body=response.body)
+    assert not seal.is_valid_response(answer(changed), said, mark)
+    assert not seal.is_valid_response(answer(listener.Response.text("yes")), said, mark)
+    reflected = listener.Response(status=200, headers={HEADER: mark}, body=b"{}")
+    assert not seal.is_valid_response(answer(reflected), said, mark)
 
 
 def test_a_secret_of_one_vm_is_used_with_it_alone() -> None:
@@ -67,9 +67,9 @@ def test_a_secret_of_one_vm_is_used_with_it_alone() -> None:
     assert bob.is_valid(request(mark, b""), to_bob)
     assert not bob.is_valid(request(carol.sign(to_bob, b""), b""), to_bob)
     assert carol.is_valid(request(alice.sign(to_carol, b""), b""), to_carol)
-    reply = bob.sign_reply(Reply.text("yes"), to_bob, request(mark, b""))
-    assert alice.is_valid_reply(answer(reply), to_bob, mark)
-    assert not carol.is_valid_reply(answer(reply), to_bob, mark)
+    response = bob.sign_response(listener.Response.text("yes"), to_bob, request(mark, b""))
+    assert alice.is_valid_response(answer(response), to_bob, mark)
+    assert not carol.is_valid_response(answer(response), to_bob, mark)
 
 
 @pytest.mark.parametrize(

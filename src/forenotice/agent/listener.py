@@ -53,23 +53,23 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class Response:
     status: int = 200
     kind: str = "text/plain; charset=utf-8"
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
 
     @classmethod
-    def text(cls, text: str, status: int = 200) -> "Reply":
+    def text(cls, text: str, status: int = 200) -> "Response":
         return cls(status=status, body=text.encode() + b"\n")
 
     @classmethod
-    def json(cls, value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> "Reply":
+    def json(cls, value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> "Response":
         body = msgspec.json.encode(value) + b"\n"
         return cls(status=status, kind="application/json", headers=headers or {}, body=body)
 
 
-Routes = Mapping[tuple[str, str], Callable[[Request], Reply]]
+Routes = Mapping[tuple[str, str], Callable[[Request], Response]]
 """By method and path; what answers GET answers HEAD too. Called in the connection's thread."""
 Failed = Callable[[str, Exception], None]
 """Gets the path of a route that raised, and the exception."""
@@ -187,22 +187,22 @@ class Listener:
                 self._connections.remove(connection)
         connection.close()
 
-    def respond(self, request: Request) -> Reply:
+    def respond(self, request: Request) -> Response:
         if self.is_local and not host_header.is_allowed(request.headers.get("host", "localhost")):
-            return Reply.json({"error": "this name in Host is not known here: ask for localhost or an address"}, 400)
+            return Response.json({"error": "this name in Host is not known here: ask for localhost or an address"}, 400)
         method = "GET" if request.method == "HEAD" else request.method
         route = self.routes.get((method, request.path))
         if route is None:
             allowed = sorted(method for method, known in self.routes if known == request.path)
             if not allowed:
-                return Reply.json({"error": "there is no such page"}, 404)
+                return Response.json({"error": "there is no such page"}, 404)
             headers = {"Allow": ", ".join([*allowed, "HEAD"] if "GET" in allowed else allowed)}
-            return Reply.json({"error": "this method is not allowed here"}, 405, headers)
+            return Response.json({"error": "this method is not allowed here"}, 405, headers)
         try:
             return route(request)
         except Exception as error:
             self.failed(request.path, error)
-            return Reply.json({"error": "the agent failed to answer this; its log says why"}, 500)
+            return Response.json({"error": "the agent failed to answer this; its log says why"}, 500)
 
 
 class _Connection:
@@ -248,14 +248,14 @@ class _Connection:
             request = self._read()
         except h11.RemoteProtocolError as error:
             if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-                self._send(Reply.json({"error": "this request cannot be read"}, error.error_status_hint), last=True)
+                self._send(Response.json({"error": "this request cannot be read"}, error.error_status_hint), last=True)
             return False
         if request is None:
             return False
         self.waiting_since = float("inf")
-        reply = self._listener.respond(request)
+        response = self._listener.respond(request)
         self._wait_for(self._limits.request_seconds)
-        self._send(reply, bare=request.method == "HEAD")
+        self._send(response, bare=request.method == "HEAD")
         return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
 
     def _read(self) -> Request | None:
@@ -286,18 +286,18 @@ class _Connection:
             self._http.receive_data(data)
         return event  # type: ignore[return-value]
 
-    def _send(self, reply: Reply, *, last: bool = False, bare: bool = False) -> None:
+    def _send(self, response: Response, *, last: bool = False, bare: bool = False) -> None:
         headers = {
             "Date": dates.http(self._listener.clock.now()),
-            "Content-Type": reply.kind,
-            "Content-Length": str(len(reply.body)),
+            "Content-Type": response.kind,
+            "Content-Length": str(len(response.body)),
             "Cache-Control": "no-store",
-            **reply.headers,
+            **response.headers,
             **({"Connection": "close"} if last else {}),
         }
-        phrase = HTTPStatus(reply.status).phrase
-        head = h11.Response(status_code=reply.status, reason=phrase, headers=list(headers.items()))
-        body = () if bare else (h11.Data(data=reply.body),)
+        phrase = HTTPStatus(response.status).phrase
+        head = h11.Response(status_code=response.status, reason=phrase, headers=list(headers.items()))
+        body = () if bare else (h11.Data(data=response.body),)
         self._write(b"".join(self._http.send(part) or b"" for part in (head, *body, h11.EndOfMessage())))
 
     def _linger(self) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from forenotice import __version__
-from forenotice.agent.listener import Reply, Request, Routes
+from forenotice.agent.listener import Request, Response, Routes
 from forenotice.agent.rules.policy import EVENT_TYPES, Phase
 from forenotice.agent.rules.saga import State
 
@@ -135,8 +135,8 @@ class Metrics:
             return "".join(f"{line}\n" for family in FAMILIES for line in self._lines(family))
 
     def routes(self) -> Routes:
-        def metrics(_: Request) -> Reply:
-            return Reply(kind=CONTENT_TYPE, body=self.render().encode())
+        def metrics(_: Request) -> Response:
+            return Response(kind=CONTENT_TYPE, body=self.render().encode())
 
         return {("GET", "/metrics"): metrics}
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from forenotice.agent import status
 from forenotice.agent.config import READY_PATH, Config, ConfigError
 from forenotice.agent.config import Peers as PeersConfig
-from forenotice.agent.listener import Listener, Reply, Request
+from forenotice.agent.listener import Listener, Request, Response
 from forenotice.agent.log import Log
 from forenotice.agent.metrics import Metrics
 from forenotice.agent.rules.policy import NOT_SENT
@@ -142,10 +142,10 @@ class Network:
             self._peers.close()
         self._peers = None
 
-    def _receive(self, request: Request) -> Reply:
+    def _receive(self, request: Request) -> Response:
         """In a thread of the listener."""
         peers = self._peers
-        return peers.receive(request) if peers is not None else Reply.text("This agent has no peers.", 404)
+        return peers.receive(request) if peers is not None else Response.text("This agent has no peers.", 404)
 
     def _route_failed(self, path: str, error: Exception) -> None:
         self._log.error("A request failed", action="listen.broken", path=path, reason=repr(error))

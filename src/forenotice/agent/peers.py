@@ -13,9 +13,10 @@ from functools import partial
 import msgspec
 
 from forenotice import __version__
+from forenotice.agent import listener
 from forenotice.agent.config import READY_PATH
 from forenotice.agent.config import Peers as PeersConfig
-from forenotice.agent.listener import Reply, Request
+from forenotice.agent.listener import Request
 from forenotice.agent.log import Log
 from forenotice.agent.metrics import Exchange
 from forenotice.agent.rules.policy import NOT_SENT
@@ -28,7 +29,7 @@ from forenotice.runtime import Runtime
 LARGEST_RESPONSE = 4 * 1024
 MOST_RECEIVED = 10_000
 """Events and names within the window."""
-ACKNOWLEDGED = Reply.json({"acknowledged": True})
+ACKNOWLEDGED = listener.Response.json({"acknowledged": True})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +113,7 @@ class Link:
             why = getattr(error, "strerror", None) or str(error) or type(error).__name__
             return f"no answer: {why}" if connection.reached else f"unreachable: {why}"
         place = "{}:{}".format(*self.addresses.of(message.receiver))
-        if self.signer.is_valid_reply(response, message, signature):
+        if self.signer.is_valid_response(response, message, signature):
             return "" if response.status == ACKNOWLEDGED.status else f"refused: {_error(response)}"
         if response.status == 401:
             return f"wrong secret: {place} has another one than this VM, or another version of the agent"
@@ -246,7 +247,7 @@ class Peers:
         for connection in connections:
             connection.close()
 
-    def receive(self, request: Request) -> Reply:
+    def receive(self, request: Request) -> listener.Response:
         """A peer's message; in any thread."""
         signer = self._link.signer
         try:
@@ -256,12 +257,12 @@ class Peers:
             valid = False
         if not valid:
             self._refused("its signature is not valid: another secret, or another version", request, of="")
-            return Reply.json({"error": "invalid signature"}, 401)
+            return listener.Response.json({"error": "invalid signature"}, 401)
         if flaw := self._flaw(message, request.source):
             self._refused(flaw, request, of=message.sender)
             if len(self._refusals) < MOST_RECEIVED:
                 self._refusals[message.sender.lower()] = flaw
-            return signer.sign_reply(Reply.json({"error": flaw}, 403), message, request)
+            return signer.sign_response(listener.Response.json({"error": flaw}, 403), message, request)
         if message.readiness is not None:
             with self._receiving:
                 self._pass_on(message.sender, message.readiness, message.sent_at)
@@ -270,7 +271,7 @@ class Peers:
         self._log.over(
             "Messages of a peer are accepted again", action="peer.refused", of=message.sender, peer=message.sender
         )
-        return signer.sign_reply(ACKNOWLEDGED, message, request)
+        return signer.sign_response(ACKNOWLEDGED, message, request)
 
     def _refused(self, reason: str, request: Request, *, of: str) -> None:
         self._counted(Exchange.REFUSED)

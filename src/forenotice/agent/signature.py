@@ -12,9 +12,10 @@ from urllib.parse import urlsplit
 import msgspec
 
 from forenotice import secret_files
+from forenotice.agent import listener
 from forenotice.agent.config import READY_PATH, ConfigError, peer_address
 from forenotice.agent.config import Peers as PeersConfig
-from forenotice.agent.listener import Reply, Request
+from forenotice.agent.listener import Request
 from forenotice.client.events import same_name
 from forenotice.client.http import Response
 from forenotice.core import errors
@@ -70,13 +71,15 @@ class Signer:
         parts = (request.method.encode(), request.path.encode(), request.body)
         return _same(request.headers, self._signature(message.sender, message.sender, message.receiver, *parts))
 
-    def sign_reply(self, reply: Reply, message: Message, request: Request) -> Reply:
+    def sign_response(self, response: listener.Response, message: Message, request: Request) -> listener.Response:
         """Signed as the response to this request only."""
-        parts = _response(request.headers.get(HEADER.lower(), ""), reply.status, reply.body)
+        parts = _response(request.headers.get(HEADER.lower(), ""), response.status, response.body)
         signature = self._signature(message.sender, message.receiver, message.sender, *parts)
-        return Reply(status=reply.status, kind=reply.kind, headers={HEADER: signature}, body=reply.body)
+        return listener.Response(
+            status=response.status, kind=response.kind, headers={HEADER: signature}, body=response.body
+        )
 
-    def is_valid_reply(self, response: Response, message: Message, signature: str) -> bool:
+    def is_valid_response(self, response: Response, message: Message, signature: str) -> bool:
         """Whether the receiver itself has responded to the request with this signature."""
         parts = _response(signature, response.status, response.body)
         return _same(response.headers, self._signature(message.receiver, message.receiver, message.sender, *parts))

@@ -11,7 +11,7 @@ import msgspec
 
 from forenotice.agent import journal
 from forenotice.agent.endpoint import Poller
-from forenotice.agent.listener import Reply, Request, Routes
+from forenotice.agent.listener import Request, Response, Routes
 from forenotice.agent.log import Log
 from forenotice.agent.metrics import Metrics
 from forenotice.agent.posix import Notifier
@@ -98,14 +98,14 @@ class Health:
 def routes(health: Callable[[], Health]) -> Routes:
     """For probes and load balancers; `health` is called for each request, from any thread."""
 
-    def reply(ok: bool, why: str) -> Reply:
-        return Reply.json({"ok": ok, "why": why}, 200 if ok else 503)
+    def response(ok: bool, why: str) -> Response:
+        return Response.json({"ok": ok, "why": why}, 200 if ok else 503)
 
-    def healthz(_: Request) -> Reply:
-        return reply((now := health()).polling_ok, now.polling_why)
+    def healthz(_: Request) -> Response:
+        return response((now := health()).polling_ok, now.polling_why)
 
-    def readyz(_: Request) -> Reply:
-        return reply((now := health()).ready, now.ready_why)
+    def readyz(_: Request) -> Response:
+        return response((now := health()).ready, now.ready_why)
 
     return {("GET", "/healthz"): healthz, ("GET", "/readyz"): readyz}
 

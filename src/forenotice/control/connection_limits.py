@@ -29,7 +29,7 @@ KEPT_FOR_LOOPBACK = 16
 """Of all: whoever is on this machine gets in, however many others there are."""
 HEAD_BYTES = 64 * 1024
 HEAD_SECONDS = 10.0
-"""From the connection, or the answer before, to the end of a request's head; the gate sees to the body."""
+"""From the connection, or the response before, to the end of a request's head; `requests` limits the body."""
 READ_SECONDS = 10.0
 LEAST_READ = 16 * 1024
 """Bytes of an answer that a client must take in so many seconds while more of it waits here than a buffer holds."""

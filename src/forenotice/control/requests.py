@@ -1,4 +1,4 @@
-"""What the gates of all our REST APIs share: errors in one shape, and bodies bounded in size and time."""
+"""What all our REST APIs share at their entry: errors in one shape, and bodies bounded in size and time."""
 
 import asyncio
 from collections.abc import Awaitable, Collection, Iterable, Mapping
@@ -25,7 +25,7 @@ BYTES_A_SECOND = 256 * 1024
 
 
 async def guarded(enter: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-    """Whatever a gate or what is behind it raises becomes an answer, unless one is under way."""
+    """Turn what the application raises into a response, unless one is under way."""
     if scope["type"] != "http":
         return
     started = False

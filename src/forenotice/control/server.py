@@ -44,7 +44,7 @@ class ControlServer:
             ws="none",
             loop="none",
             log_config=None,
-            # What a stranger sends wrongly is answered and no news; what goes wrong here is logged by the gate.
+            # A malformed request gets its response and is not logged; `requests.guarded` logs our own errors.
             log_level="critical",
             access_log=False,
             server_header=False,

@@ -145,9 +145,9 @@ def test(service: Service, call: Call, wanted: str) -> shown.TestResult:
     event = messages.test(messages.source(service), found.name, now, service.runtime.new_id())
     message = messages.signed(event, found.secret, service.clock.outside())
     try:
-        reply = service.outgoing.notify(found.url, message.body, message.headers)
-        error = "" if 200 <= reply.status < 300 else f"it answered {describe_status(reply.status)}"
-        said = shown.TestResult(taken=not error, status=reply.status, error=error)
+        response = service.outgoing.notify(found.url, message.body, message.headers)
+        error = "" if 200 <= response.status < 300 else f"it answered {describe_status(response.status)}"
+        said = shown.TestResult(taken=not error, status=response.status, error=error)
     except OutgoingError as failure:
         said = shown.TestResult(taken=False, status=None, error=failure.message)
 

@@ -110,12 +110,15 @@ class Worker:
         self._wake.set()
 
 
-def outcome_of(attempt: Attempt, reply: Response, now: datetime) -> Outcome:
-    if 200 <= reply.status < 300:
+def outcome_of(attempt: Attempt, response: Response, now: datetime) -> Outcome:
+    if 200 <= response.status < 300:
         return Outcome(attempt=attempt)
-    asked = cycle.retry_after(reply.headers.get("retry-after", ""), now) if reply.status in ASK_LATER else None
+    asked = cycle.retry_after(response.headers.get("retry-after", ""), now) if response.status in ASK_LATER else None
     return Outcome(
-        attempt=attempt, error=f"it answered {describe_status(reply.status)}", gone=reply.status == GONE, asked=asked
+        attempt=attempt,
+        error=f"it answered {describe_status(response.status)}",
+        gone=response.status == GONE,
+        asked=asked,
     )
 
 

@@ -127,22 +127,22 @@ class _Call:
     def ask(self) -> Result | None:
         """Post the task, or ask what became of it; None: it is accepted and not done yet."""
         if self._accepted is None:
-            reply: Response | None = self._post()
+            response: Response | None = self._post()
         elif self._left <= 0:
             raise _FailedError(f"it was accepted, but not done within {self._receiver.completion_seconds:g} s")
         else:
-            reply = self._poll() if self._accepted.poll else None
-        if reply is None:
+            response = self._poll() if self._accepted.poll else None
+        if response is None:
             return None
-        if reply.status == 200:
-            return self._read(reply, Result)
-        if reply.status != 202:
-            raise _FailedError(self._answered(reply))
+        if response.status == 200:
+            return self._read(response, Result)
+        if response.status != 202:
+            raise _FailedError(self._answered(response))
         if self._accepted is None:
             self._accepted = Accepted()
             self._until = self._runtime.monotonic() + self._receiver.completion_seconds
-        if reply.body.strip():
-            self._accepted = self._read(reply, Accepted)
+        if response.body.strip():
+            self._accepted = self._read(response, Accepted)
             if self._accepted.poll and _origin(self._url_to_poll) != _origin(self._receiver.url):
                 raise _FailedError("the URL to poll is on another server than the driver's URL")
         return None
@@ -164,21 +164,21 @@ class _Call:
     def _poll(self) -> Response | None:
         """None: not available just now, so it is polled again."""
         try:
-            reply = self._sender.get(self._url_to_poll, self._signature(b""))
+            response = self._sender.get(self._url_to_poll, self._signature(b""))
         except ssrf.OutgoingError:
             return None
-        self._last = reply
-        return None if reply.status in (429, 500, 502, 503, 504) else reply
+        self._last = response
+        return None if response.status in (429, 500, 502, 503, 504) else response
 
-    def _read(self, reply: Response, kind: type[T]) -> T:
+    def _read(self, response: Response, kind: type[T]) -> T:
         try:
-            return msgspec.json.decode(reply.body, type=kind)
+            return msgspec.json.decode(response.body, type=kind)
         except msgspec.MsgspecError as error:
-            raise _FailedError(f"{self._answered(reply)}, which is not a driver's response ({error})") from None
+            raise _FailedError(f"{self._answered(response)}, which is not a driver's response ({error})") from None
 
-    def _answered(self, reply: Response) -> str:
-        said = f"{ssrf.origin(self._receiver.url)} answered {reply.status}"
-        last_words = process.last_words(_plain(reply.body), LONGEST_REASON // 2)
+    def _answered(self, response: Response) -> str:
+        said = f"{ssrf.origin(self._receiver.url)} answered {response.status}"
+        last_words = process.last_words(_plain(response.body), LONGEST_REASON // 2)
         return f"{said}: {last_words}" if last_words else said
 
     def _signature(self, body: bytes) -> dict[str, str]:

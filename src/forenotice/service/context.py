@@ -25,7 +25,7 @@ from forenotice.service.gates import Gates
 from forenotice.ssrf import OutgoingClient
 from forenotice.store.database import Store
 from forenotice.store.transaction import Reader, Transaction
-from forenotice.store.writer import OWN, Budget, WriteRequest
+from forenotice.store.writer import OWN, TimeLimit, WriteRequest
 from forenotice.wire.versions import AS_PUBLISHED, Version
 
 if TYPE_CHECKING:
@@ -216,11 +216,11 @@ class Service:
             return last[0] if last else 0
 
     def _transact(self, work: Callable[[UnitOfWork], T], request: WriteRequest) -> T:
-        budget = Budget(request, self.runtime.monotonic)
+        time_limit = TimeLimit(request, self.runtime.monotonic)
         with self.store.writer.turn(request):
             for allowance in ALLOWANCES:
                 try:
-                    unit, result = self._attempt(work, allowance, budget)
+                    unit, result = self._attempt(work, allowance, time_limit)
                 except _TooSlowError:
                     log.warning("A transaction took too long and is done again", action="transaction.slow")
                     continue
@@ -237,7 +237,7 @@ class Service:
         log.warning("A commit took too long; NotBefore of what it announced is moved", action="commit.slow")
         self._late.append((made, unit.now))
         try:
-            later, _ = self._attempt(lambda _: None, ALLOWANCES[-1], Budget(OWN, self.runtime.monotonic))
+            later, _ = self._attempt(lambda _: None, ALLOWANCES[-1], TimeLimit(OWN, self.runtime.monotonic))
         except (errors.UnavailableError, errors.UnsoundError) as error:
             # It is committed, so guests must see it; the next transaction tries again first.
             log.error("NotBefore cannot be moved yet; that is tried again", action="commit.late", reason=error.message)
@@ -251,10 +251,12 @@ class Service:
                 lifecycle.restore_notice(draft, draft.operation(key), promised_at)
             unit.keep(draft)
 
-    def _attempt(self, work: Callable[[UnitOfWork], T], allowance: timedelta, budget: Budget) -> tuple[UnitOfWork, T]:
-        budget.check()
-        with self.store.write(budget.check) as transaction:
-            budget.start()
+    def _attempt(
+        self, work: Callable[[UnitOfWork], T], allowance: timedelta, time_limit: TimeLimit
+    ) -> tuple[UnitOfWork, T]:
+        time_limit.check()
+        with self.store.write(time_limit.check) as transaction:
+            time_limit.start()
             clocks.correct(self, transaction)
             last = transaction.journal.last()
             if last is not None:

@@ -85,10 +85,10 @@ class Gates:
         return ended.ok, ended.how, (ended.lines or [""])[-1]
 
     def _get(self, url: str, facts: Mapping[str, str]) -> tuple[bool, str, str]:
-        reply = self._outgoing.get(url, {f"Forenotice-{name.title()}": value for name, value in facts.items()})
-        first = reply.body[:KEPT].decode(errors="replace").strip().partition("\n")[0]
+        response = self._outgoing.get(url, {f"Forenotice-{name.title()}": value for name, value in facts.items()})
+        first = response.body[:KEPT].decode(errors="replace").strip().partition("\n")[0]
         line = process.plain(first).strip()
-        return reply.status // 100 == 2, describe_status(reply.status), line
+        return response.status // 100 == 2, describe_status(response.status), line
 
 
 def is_url(gate: str) -> bool:

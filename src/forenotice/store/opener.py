@@ -138,9 +138,9 @@ def _inspect_sqlite(path: Path) -> str | None:
 def _revision(connection: sqlite3.Connection, path: Path) -> str | None:
     tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if tables and path.stat().st_size <= _CHECKED_BYTES:
-        [verdict] = connection.execute("PRAGMA quick_check(1)").fetchone()
-        if verdict != "ok":
-            raise errors.UnsoundError(f"{path} is damaged ({brief(verdict)}): restore it from a backup")
+        [found] = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if found != "ok":
+            raise errors.UnsoundError(f"{path} is damaged ({brief(found)}): restore it from a backup")
     if not tables:
         return None
     if "alembic_version" not in tables:

@@ -1,4 +1,4 @@
-"""The queue for the one writer, guests first, and the time budget of a transaction."""
+"""The queue for the one writer, guests first, and the time limit of a transaction."""
 
 import heapq
 import itertools
@@ -88,8 +88,8 @@ class WriterQueue:
                 heapq.heappop(self._waiting)[-1].set()
 
 
-class Budget:
-    """The time budget of a transaction, checked at every statement and before the commit."""
+class TimeLimit:
+    """The time limit of a transaction, checked at every statement and before the commit."""
 
     def __init__(self, request: WriteRequest, monotonic: Callable[[], float] = monotonic) -> None:
         self._request = request
@@ -97,7 +97,7 @@ class Budget:
         self._end: float | None = None
 
     def start(self) -> None:
-        """The transaction has begun; a retry does not start the budget again."""
+        """The transaction has begun; a retry does not start the time again."""
         if self._end is None:
             self._end = self._monotonic() + self._request.seconds
 

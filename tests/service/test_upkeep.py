@@ -19,7 +19,7 @@ def seen(rig: Rig) -> tuple[str, str, int]:
     rig.service.refresh()
     shown = rig.published.by_key[SCOPE].document
     assert shown is not None
-    return document.etag(shown), document.epoch(shown), shown.incarnation
+    return document.etag(shown), shown.tag, shown.incarnation
 
 
 def test_neither_tags_nor_incarnations_repeat_or_fall(sqlite_store: Store, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from forenotice.core.operations import Event, Status
 class Document:
     scope: str
     tag: str
+    """Key of the scope and its epoch. Of documents with the same tag, the one with the higher incarnation is newer."""
     kind: ScopeKind
     incarnation: int
     events: tuple[Event, ...] = ()
@@ -31,14 +32,16 @@ def in_order(events: Iterable[Event]) -> list[Event]:
 
 def looks_different(before: Event, after: Event) -> bool:
     """Whether a guest can see that an event has changed."""
-    return _shown(before) != _shown(after)
+    return _visible(before) != _visible(after)
 
 
-def _shown(event: Event) -> tuple[object, ...]:
-    if not event.status.live:
-        return ()
-    not_before = None if event.status is Status.STARTED else event.not_before
-    return (event.status, event.resources, not_before)
+def _visible(event: Event) -> tuple[object, ...]:
+    return (event.status, event.resources, visible_not_before(event)) if event.status.live else ()
+
+
+def visible_not_before(event: Event) -> datetime | None:
+    """NotBefore as guests see it: blank once Started."""
+    return None if event.status is Status.STARTED else event.not_before
 
 
 BEGAN = datetime(2024, 1, 1, tzinfo=UTC)

@@ -58,7 +58,7 @@ def retry(status: int, message: str, seconds: int) -> Response:
 def validators(document: Document) -> bytes:
     """The headers by which a guest compares this document with another."""
     etag = wire_document.etag(document).encode()
-    return b"ETag: %b\r\nForenotice-Epoch: %b\r\n" % (etag, wire_document.epoch(document).encode())
+    return b"ETag: %b\r\nForenotice-Epoch: %b\r\n" % (etag, document.tag.encode())
 
 
 def not_modified(document: Document) -> Response:

@@ -1,4 +1,8 @@
-"""What a guest sends to approve events: the ids in its StartRequests, or one sentence on what is wrong with it."""
+"""What a guest sends to approve events: the ids in its StartRequests, or one sentence on what is wrong with it.
+
+Only the form of the body is judged here. What an approval does, and which ids are refused, is decided in
+`core.lifecycle.approve_as_guest`.
+"""
 
 import re
 
@@ -7,7 +11,7 @@ import msgspec
 from forenotice.core import errors
 
 MAX_BODY = 64 * 1024
-"""Bytes (PROTOCOL, approving)."""
+"""Bytes."""
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _GUID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")

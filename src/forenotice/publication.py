@@ -47,7 +47,7 @@ class Publisher(Protocol):
 
 
 class NullPublisher:
-    """For a service without an endpoint."""
+    """For a service without an endpoint: a running one learns of changes from the store."""
 
     def documents(self, documents: Sequence[Document]) -> None: ...
 

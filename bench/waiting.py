@@ -1,4 +1,4 @@
-"""Guests in a long wait on one scope: how soon the last of them is told, and what waiting costs."""
+"""Long polls of one scope: how soon the last of them is told, and what waiting costs."""
 
 import http.client
 import re
@@ -36,7 +36,7 @@ def measure(effort: Effort) -> list[report.Row]:
                 begin = time.perf_counter()
                 _restart(server, (data / "admin.token").read_text().strip())
                 told = guests.await_change(connections) - begin
-    who = f"{effort.waiters:,} guests in a long wait"
+    who = f"{effort.waiters:,} guests in a long poll"
     return [
         report.within(f"{who}, from the command to the last one told", told, TOLD_SECONDS, "{:.2f} s"),
         report.within(

@@ -388,7 +388,7 @@ def _guest_counts(counters: Counters) -> dict[str, int]:
         "approvals": counters.approvals_2xx,
         "approvals_refused": counters.approvals_4xx,
         "approvals_failed": counters.approvals_5xx,
-        "long_waits": counters.waits,
+        "long_polls": counters.waits,
         "waiting": counters.waiting,
         "connections": counters.accepted,
         "connections_open": counters.open,

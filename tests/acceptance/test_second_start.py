@@ -244,7 +244,7 @@ def test_sigterm_first_lets_answers_out(tmp_path: Path) -> None:
             for thread in asking:
                 thread.start()
             until(lambda: _operators_connected(server) == 1, what="the command has been sent")
-            until(lambda: _counted(server, "long_waits") == 1, what="somebody waits")
+            until(lambda: _counted(server, "long_polls") == 1, what="somebody waits")
             until(lambda: _counted(server, "connections") == before + 2, what="the approval has been sent")
             assert server.process is not None
             server.process.send_signal(signal.SIGTERM)

@@ -60,16 +60,16 @@ def test_our_own_server_is_healthy() -> None:
         url = server.url
         found = examined(url)
     assert verdicts(found) == {}
-    assert list(found) == ["endpoint", "proxy", "route", "header", "version", "clock", "rate", "long wait", "name"]
+    assert list(found) == ["endpoint", "proxy", "route", "header", "version", "clock", "rate", "long poll", "name"]
     assert found["endpoint"].said == f"{url} answers (given)"
-    assert found["long wait"].said.startswith("supported")
+    assert found["long poll"].said.startswith("supported")
     assert found["name"].said == "web-0 (the endpoint), named by 1 of 1 events now"
 
 
 def test_azure_is_healthy() -> None:
     found = examined_with(azure)
     assert verdicts(found) == {}
-    assert found["long wait"].said == "not supported: polled once a second"
+    assert found["long poll"].said == "not supported: polled once a second"
     assert found["version"].said == "api-version 2020-07-01 is accepted; 2031-01-01 is known, too"
     assert found["name"].said == "WestNO_0 (the endpoint), named by 1 of 2 events now"
 

@@ -1,4 +1,4 @@
-"""Both clients and our own server: the long wait, the whole life of an event, and a server that goes away."""
+"""Both clients and our own server: long polls, the whole life of an event, and a server that goes away."""
 
 import threading
 from collections.abc import Iterator

@@ -288,7 +288,7 @@ def test_faults_of_documents_leave_the_rest_alone(server: Faulty) -> None:
     assert server.ask("/metadata/instance/compute/name?api-version=2021-02-01&format=text").text == "web-0"
 
 
-def test_a_long_wait_ends_when_a_fault_begins(server: Faulty) -> None:
+def test_a_long_poll_ends_when_a_fault_begins(server: Faulty) -> None:
     tag = poll(server)["ETag"]
     wait = request(headers=("Metadata: true", f"If-None-Match: {tag}", "Prefer: wait=60"))
     with server.connect() as client:

@@ -1,4 +1,4 @@
-"""PROTOCOL.md: ETag, If-None-Match, and the long wait."""
+"""ETag, If-None-Match and long polls."""
 
 import socket
 from collections.abc import Callable

@@ -18,6 +18,7 @@ from forenotice.client.events import Document
 from forenotice.client.http import Connection, ProtocolError, Response
 from forenotice.client.negotiation import NEWEST
 from forenotice.core.operations import EventType
+from forenotice.settings.values import GUEST_RATE
 from forenotice.wire import versions
 
 TIMEOUT = 10.0
@@ -111,7 +112,7 @@ class Doctor:
                 yield version(prober, first)
                 yield clock(self._client.ahead)
                 yield rate(prober)
-                yield long_wait(prober)
+                yield long_poll(prober)
         if document is not None:
             yield self._name(document)
 
@@ -194,21 +195,23 @@ def rate(prober: Prober) -> Check:
     refused = sum(probe.status == 429 for probe in probes)
     if refused:
         return _warning(
-            "rate", f"{said}, {refused} refused (429)", "programs in this VM send more than 5 requests a second"
+            "rate",
+            f"{said}, {refused} refused (429)",
+            f"programs in this VM send more than {GUEST_RATE} requests a second",
         )
     if took > SLOW:
         return _warning("rate", said, "the endpoint is slow: little would be left of a Preempt's 30 seconds")
     return _ok("rate", said)
 
 
-def long_wait(prober: Prober) -> Check:
+def long_poll(prober: Prober) -> Check:
     answer = prober.ask().answer
     tag = "" if answer is None else answer.headers.get("etag", "")
     if tag:
         held = prober.ask(headers={**HEADERS, "If-None-Match": tag, "Prefer": "wait=1"})
         if held.status == 304 and held.seconds > HELD:
-            return _ok("long wait", "supported: changes arrive at once")
-    return _ok("long wait", "not supported: polled once a second")
+            return _ok("long poll", "supported: changes arrive at once")
+    return _ok("long poll", "not supported: polled once a second")
 
 
 def report(checks: Sequence[Check]) -> dict[str, object]:

@@ -35,7 +35,7 @@ Behind = Callable[[], timedelta]
 
 GUEST_GAUGES = {
     "connections_open": ("forenotice_guest_connections", "Connections of guests that are open."),
-    "waiting": ("forenotice_guest_waits", "Guests in a long wait."),
+    "waiting": ("forenotice_guest_waits", "Long polls that are open now."),
 }
 
 

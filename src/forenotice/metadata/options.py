@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from forenotice import descriptors
-from forenotice.settings import ProxyStyle
+from forenotice.settings import BURST, ProxyStyle, values
 from forenotice.settings.values import Network
 from forenotice.wire import approvals, versions
 from forenotice.wire.versions import Version
@@ -64,9 +64,9 @@ class Proxy:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     limits: Limits = Limits()
-    rate: float | None = 5
+    rate: float | None = values.GUEST_RATE
     """Requests per second of one VM; None: no limit."""
-    burst: float | None = 20
+    burst: float | None = values.GUEST_RATE * BURST
     """Requests that one VM may send at once."""
     wait_cap: float = 60
     """Seconds that a long poll lasts at most."""

@@ -94,7 +94,7 @@ SERVE = (
     CONTROL_WITHOUT_TLS,
     SPEED,
     AS,
-    Setting("guest_rate", "N", values.rate, default="5", demo="off",
+    Setting("guest_rate", "N", values.rate, default=str(values.GUEST_RATE), demo="off",
         help="Requests per second allowed to each VM, with a burst of four times that; off for no limit."),
     Setting("token_rate", "N", values.rate, default="50", demo="off",
         help="Requests per second allowed to each operator's token, with a burst of four times that; off for no "

@@ -18,6 +18,8 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 SPEED_MIN, SPEED_MAX = 0.01, 100_000
 RATE_MIN, RATE_MAX = 0.01, 1_000_000
+GUEST_RATE = 5
+"""Requests per second of one VM, by default: the limit of the real service."""
 WAIT_MAX = 3600
 DELAY_MAX = 120
 ONE_HOP = "onehop:"
@@ -162,7 +164,7 @@ def speed(value: str) -> float:
 def rate(value: str) -> float | None:
     if value.lower() == "off":
         return None
-    return number(value, RATE_MIN, RATE_MAX, "a rate", "5, or off for no limit")
+    return number(value, RATE_MIN, RATE_MAX, "a rate", f"{GUEST_RATE}, or off for no limit")
 
 
 def most_operations(value: str) -> int | None:

@@ -19,7 +19,7 @@ from forenotice.core.fleet import Policy, ScopeKind
 from forenotice.core.membership import VmSpec
 from forenotice.core.reconciliation import FleetSpec, GroupSpec, HostSpec
 from forenotice.core.roles import EVERYTHING
-from forenotice.core.rollouts import KINDS, Options, Request
+from forenotice.core.rollouts import KINDS, Options, RolloutSpec
 from forenotice.service import queries, rollout_progress, rollouts
 from forenotice.service.calls import SYSTEM
 from forenotice.service.context import Service
@@ -147,8 +147,8 @@ def _explained(what: str, kind: str, asks: Iterable[Callable[[], object]]) -> re
     return report.within(f"explaining {what} of it, {kind}", median(times), EXPLAIN_MS, "{:.1f} ms", worst)
 
 
-def _request(kind: str) -> Request:
-    return Request(kind=KINDS[kind], hosts="host-*", options=Options(batch=BATCH))
+def _request(kind: str) -> RolloutSpec:
+    return RolloutSpec(kind=KINDS[kind], hosts="host-*", options=Options(batch=BATCH))
 
 
 def _plan(service: Service, kind: str) -> dict[str, object]:

@@ -25,7 +25,7 @@ from forenotice.control.api import ROUTES
 from forenotice.control.metrics import Metrics
 from forenotice.core import errors
 from forenotice.core.operations import Kind
-from forenotice.core.rollouts import Options, Request
+from forenotice.core.rollouts import Options, RolloutSpec
 from forenotice.core.timing import Timing
 from forenotice.delivery import subscriptions
 from forenotice.publication import NullPublisher
@@ -103,7 +103,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Known]:
     fleet.apply(service, call, fleetfile.parse(FLEET, "toml"), prune=False, dry_run=False)
     made = maintenance.schedule(service, call, kind=Kind.RESTART, names=["web-0"], notice=None, reason="")
     [operation] = made.operations
-    asked = Request(kind=Kind.HOST_UPDATE, hosts="*", options=Options(notice=timedelta(hours=1)))
+    asked = RolloutSpec(kind=Kind.HOST_UPDATE, hosts="*", options=Options(notice=timedelta(hours=1)))
     rollout = rollouts.start(service, call, asked)
     subscriptions.create(service, call, name="pager", url="https://hooks.example.com/forenotice")
     service.store.close()

@@ -277,8 +277,8 @@ class Site:
             scopes = {self.state.vms[name].scope for name in names if name in self.state.vms}
             wanted["hosts"] = {vm.host for vm in self.state.vms.values() if vm.scope in scopes}
         with self.transaction(by=by, allowance=allowance, **wanted) as draft:
-            requests = [announcements.Request(kind=kind, name=name, notice=notice) for name in names]
-            made = [announcements.schedule(draft, request) for request in requests]
+            specs = [announcements.OperationSpec(kind=kind, name=name, notice=notice) for name in names]
+            made = [announcements.schedule(draft, spec) for spec in specs]
         return self.state.operations[made[0].id]
 
     def approve(self, scope: str, *event_ids: str, by: str | None = None) -> Changes:

@@ -17,10 +17,10 @@ from forenotice.core.rollout_progress import GateCheck
 from forenotice.core.rollouts import (
     GateResult,
     Options,
-    Request,
     Rollout,
     RolloutHost,
     RolloutHostStatus,
+    RolloutSpec,
     RolloutStatus,
 )
 
@@ -37,16 +37,16 @@ CANDIDATES = 2
 
 class RollingSite(Site):
     def plan(self, kind: Kind = Kind.HOST_UPDATE, hosts: str = "*", options: Options = Options()) -> Plan:  # noqa: B008
-        return rollout_plan.plan(self.look(everything=True), Request(kind=kind, hosts=hosts, options=options))
+        return rollout_plan.plan(self.look(everything=True), RolloutSpec(kind=kind, hosts=hosts, options=options))
 
     def begin(self, kind: Kind = Kind.HOST_UPDATE, hosts: str = "*", options: Options = Options()) -> Rollout:  # noqa: B008
-        request = Request(kind=kind, hosts=hosts, options=options)
+        spec = RolloutSpec(kind=kind, hosts=hosts, options=options)
         fleet = self.look(everything=True)
-        rollout_plan.plan(fleet, request)
-        order = rollouts.assign_waves(fleet, rollouts.chosen_hosts(request, fleet.world.hosts))
+        rollout_plan.plan(fleet, spec)
+        order = rollouts.assign_waves(fleet, rollouts.chosen_hosts(spec, fleet.world.hosts))
         with self.transaction(by="op") as draft:
             domains = {host: rollouts.update_domains(rollouts.parts(fleet, host)) for host in order}
-            return rollout_progress.begin(draft, request, order, domains)
+            return rollout_progress.begin(draft, spec, order, domains)
 
     def pause(self, rollout: Rollout | str, why: str = "paused by op") -> None:
         key = self.rollout(rollout).id

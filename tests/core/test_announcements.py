@@ -56,7 +56,7 @@ def test_vms_of_a_scope_on_other_hosts_are_not_in_resources() -> None:
 def test_an_operation_remembers_who_asked_and_why() -> None:
     site = crowd()
     with site.transaction(by="ann", vms=["db"]) as draft:
-        made = announcements.schedule(draft, announcements.Request(kind=Kind.RESTART, name="db", reason="kernel"))
+        made = announcements.schedule(draft, announcements.OperationSpec(kind=Kind.RESTART, name="db", reason="kernel"))
     assert (made.by, made.reason) == ("ann", "kernel")
     assert site.actions(operation=made.id) == ["operation.scheduled", "event.scheduled"]
 
@@ -348,7 +348,7 @@ def effort(kind: Kind, vms: int, policy: Policy) -> int:
     sys.setprofile(count)
     try:
         for name in list(draft.world.vms):
-            announcements.schedule(draft, announcements.Request(kind=kind, name=name))
+            announcements.schedule(draft, announcements.OperationSpec(kind=kind, name=name))
     finally:
         sys.setprofile(None)
     return calls

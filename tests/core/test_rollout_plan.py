@@ -19,7 +19,7 @@ from forenotice.core.draft import Draft, World
 from forenotice.core.fleet import Host, Policy, Scope, ScopeKind, Vm
 from forenotice.core.operations import Kind
 from forenotice.core.rollout_plan import Plan, PlannedGroup, expected, plan
-from forenotice.core.rollouts import Options, Request, RolloutHostStatus, RolloutStatus
+from forenotice.core.rollouts import Options, RolloutHostStatus, RolloutSpec, RolloutStatus
 from forenotice.core.timing import Timing
 
 DIRECT = [Kind.HOST_UPDATE, Kind.HOST_REBOOT, Kind.LIVE_MIGRATION, Kind.DEGRADED_HARDWARE, Kind.HARDWARE_FAILURE]
@@ -203,7 +203,7 @@ def test_a_large_group_with_a_small_budget_is_planned_in_time() -> None:
         world.vms[host] = Vm(name=host, vm_id=host, host=host, scope=web.key)
     draft = Draft(world, now=NOW, timing=Timing(), new_id=str)
     began = time.monotonic()
-    made = plan(draft, Request(kind=Kind.HOST_UPDATE, hosts="*", options=Options(batch=10)))
+    made = plan(draft, RolloutSpec(kind=Kind.HOST_UPDATE, hosts="*", options=Options(batch=10)))
     assert made.ends_at == NOW + 3000 * (NOTICE + UPDATE)
     assert time.monotonic() - began < 30
 

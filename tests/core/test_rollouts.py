@@ -12,14 +12,14 @@ from tests.core.rollout_site import RollingSite, rolling_row
 from forenotice.core import errors, rollouts
 from forenotice.core.fleet import Host
 from forenotice.core.operations import Kind
-from forenotice.core.rollouts import KINDS, MOST_AT_ONCE, Options, Request, RolloutStatus, require_sound
+from forenotice.core.rollouts import KINDS, MOST_AT_ONCE, Options, RolloutSpec, RolloutStatus, require_sound
 from forenotice.core.windows import parse_all
 
 
 @pytest.mark.parametrize("kind", KINDS.values())
 def test_what_can_be_asked_for(kind: Kind) -> None:
     options = Options(notice=15 * MINUTE, batch=MOST_AT_ONCE, pause=timedelta(days=30))
-    selector = require_sound(Request(kind=kind, hosts="rack1-*,!rack1-07", options=options))
+    selector = require_sound(RolloutSpec(kind=kind, hosts="rack1-*,!rack1-07", options=options))
     assert ("rack1-01" in selector, "rack1-07" in selector) == (True, False)
 
 
@@ -37,7 +37,7 @@ def test_what_can_be_asked_for(kind: Kind) -> None:
 )
 def test_what_is_refused(kind: Kind, options: dict[str, Any], said: str) -> None:
     with pytest.raises(errors.RefusedError) as refused:
-        require_sound(Request(kind=kind, hosts="*", options=Options(**options)))
+        require_sound(RolloutSpec(kind=kind, hosts="*", options=Options(**options)))
     assert refused.value.message == said
 
 
@@ -103,22 +103,22 @@ def test_update_domains_of_a_host(found: dict[str, int], domains: tuple[int, ...
 
 def test_a_selector_that_finds_nobody() -> None:
     with pytest.raises(errors.NotFoundError, match="no host is selected by 'rack-"):
-        rollouts.chosen_hosts(Request(kind=Kind.HOST_UPDATE, hosts="rack-*"), HOSTS)
+        rollouts.chosen_hosts(RolloutSpec(kind=Kind.HOST_UPDATE, hosts="rack-*"), HOSTS)
 
 
 def test_a_name_that_no_host_has() -> None:
     with pytest.raises(errors.NotFoundError, match="there is no host 'c'"):
-        rollouts.chosen_hosts(Request(kind=Kind.HOST_UPDATE, hosts="a,c"), HOSTS)
+        rollouts.chosen_hosts(RolloutSpec(kind=Kind.HOST_UPDATE, hosts="a,c"), HOSTS)
 
 
 @pytest.mark.parametrize(("text", "chosen"), [("label:rack=r1", ["a"]), ("!label:rack=r1", ["b"]), ("b,label:*", None)])
 def test_hosts_by_their_labels(text: str, chosen: list[str] | None) -> None:
-    request = Request(kind=Kind.HOST_UPDATE, hosts=text)
+    spec = RolloutSpec(kind=Kind.HOST_UPDATE, hosts=text)
     if chosen is None:
         with pytest.raises(errors.RefusedError, match="'label:\\*' is not a label: give one such as label:rack=r1"):
-            rollouts.chosen_hosts(request, HOSTS)
+            rollouts.chosen_hosts(spec, HOSTS)
     else:
-        assert rollouts.chosen_hosts(request, HOSTS) == chosen
+        assert rollouts.chosen_hosts(spec, HOSTS) == chosen
 
 
 def test_vms_that_have_nowhere_to_go_are_not_moved() -> None:
@@ -164,7 +164,7 @@ def test_vms_that_no_other_host_has_the_capacity_for_are_not_moved() -> None:
 def test_too_many_hosts() -> None:
     hosts = {name: Host(name=name) for name in map(str, range(rollouts.MOST_HOSTS + 1))}
     with pytest.raises(errors.RefusedError, match="100001 hosts are too many for one rollout: at most 100000"):
-        rollouts.chosen_hosts(Request(kind=Kind.HOST_UPDATE, hosts="*"), hosts)
+        rollouts.chosen_hosts(RolloutSpec(kind=Kind.HOST_UPDATE, hosts="*"), hosts)
 
 
 def test_a_budget_that_can_never_be_met_is_refused_with_the_group_that_is_in_the_way() -> None:

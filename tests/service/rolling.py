@@ -11,7 +11,7 @@ from tests.service.rig import OPERATOR, Rig
 from forenotice.core.driver_calls import Finished, Outcome, Task
 from forenotice.core.roles import EVERYTHING
 from forenotice.core.rollout_progress import GateCheck
-from forenotice.core.rollouts import KINDS, GateResult, Options, Request
+from forenotice.core.rollouts import KINDS, GateResult, Options, RolloutSpec
 from forenotice.drivers.simulated import SimulatedDriver
 from forenotice.service import fleet, fleetfile, history, rollout_progress, rollouts, tick, upkeep
 from forenotice.service.calls import SYSTEM, Call
@@ -100,5 +100,5 @@ class Rolling(Rig):
         return check(msgspec.to_builtins(self.journal), self.fleet, speed=self.service.timing.speed)
 
 
-def request(kind: str = "update", hosts: str = "*", **options: Any) -> Request:
-    return Request(kind=KINDS[kind], hosts=hosts, options=Options(**options))
+def request(kind: str = "update", hosts: str = "*", **options: Any) -> RolloutSpec:
+    return RolloutSpec(kind=KINDS[kind], hosts=hosts, options=Options(**options))

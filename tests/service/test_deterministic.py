@@ -15,7 +15,7 @@ from tests.service.rig import OPERATOR, ManualClock, Rig
 
 from forenotice.client.http import Response
 from forenotice.core.operations import Kind
-from forenotice.core.rollouts import Options, Request
+from forenotice.core.rollouts import Options, RolloutSpec
 from forenotice.delivery import subscriptions
 from forenotice.delivery.cycle import Pauses
 from forenotice.delivery.worker import Worker
@@ -79,7 +79,7 @@ def play(directory: Path) -> list[str]:
     )
     [restart] = rig.schedule(Kind.RESTART, "web-0")
     maintenance.approve(rig.service, OPERATOR, restart.events[0].id)
-    rollouts.start(rig.service, OPERATOR, Request(kind=Kind.HOST_UPDATE, hosts="*", options=Options(batch=2)))
+    rollouts.start(rig.service, OPERATOR, RolloutSpec(kind=Kind.HOST_UPDATE, hosts="*", options=Options(batch=2)))
     while clock.now() - begin < LONGEST:
         pause = min(step() for step in steps)
         threads.run_all()

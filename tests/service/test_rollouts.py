@@ -15,7 +15,7 @@ from tests.service.rolling import Failing, Rolling, request
 
 from forenotice.core import errors, roles
 from forenotice.core.roles import EVERYTHING
-from forenotice.core.rollouts import Request, RolloutHostStatus
+from forenotice.core.rollouts import RolloutHostStatus, RolloutSpec
 from forenotice.core.timing import Timing
 from forenotice.core.windows import parse
 from forenotice.service import fleet, fleetfile, maintenance, queries, rollout_progress, rollouts, upkeep
@@ -352,7 +352,7 @@ def test_hosts_that_another_is_going_to_see_to_are_refused(rig: Rolling) -> None
         (request(windows=(parse("mon 10:00-11:00 UTC"),)), "never open together"),
     ],
 )
-def test_nonsense_is_refused(rig: Rolling, asked: Request, words: str) -> None:
+def test_nonsense_is_refused(rig: Rolling, asked: RolloutSpec, words: str) -> None:
     fleet.set_group(rig.service, OPERATOR, "web", PolicyChange(windows=["tue 10:00-11:00 UTC"]))
     before = rig.journal
     with pytest.raises(errors.ForenoticeError, match=words):

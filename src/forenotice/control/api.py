@@ -307,12 +307,12 @@ def list_rollouts(request: ApiRequest, query: parameters.RolloutQuery) -> Page[r
 def start_rollout(request: ApiRequest, body: rollout_views.NewRollout) -> rollout_views.Rollout:
     """Maintenance of many hosts, wave by wave; refused when some budget or window makes it impossible."""
     call = request.call.because(body.reason)
-    return rollouts.start(request.service, call, body.request(call.reason))
+    return rollouts.start(request.service, call, body.spec(call.reason))
 
 
 def plan_rollout(request: ApiRequest, body: rollout_views.NewRollout) -> rollout_views.RolloutPlan:
     """How it would go if it were started now; nothing is done."""
-    return rollouts.plan(request.service, body.request(body.reason))
+    return rollouts.plan(request.service, body.spec(body.reason))
 
 
 def show_rollout(request: ApiRequest, rollout_id: base.Id) -> rollout_views.Rollout:

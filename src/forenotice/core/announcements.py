@@ -1,4 +1,4 @@
-"""From a request to an operation: its notice, its events, and when it may start."""
+"""From a spec to an operation: its notice, its events, and when it may start."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -20,8 +20,8 @@ NOTICE_SETTLED = frozenset({Kind.DELETION, Kind.HARDWARE_FAILURE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """A request for maintenance of a VM or a host, as the kind says."""
+class OperationSpec:
+    """What an operator or a rollout asks for: maintenance of a VM or a host, as the kind says."""
 
     kind: Kind
     name: str
@@ -31,20 +31,20 @@ class Request:
     rollout: str | None = None
 
 
-def schedule(draft: Draft, request: Request) -> Operation:
+def schedule(draft: Draft, spec: OperationSpec) -> Operation:
     """Make the operation and its events. Some are born Started; one that waits for a window is Planned and has none."""
-    kind = request.kind
-    host, vms = _vms_of_host(draft, request) if kind.traits.of_host else _one_vm(draft, request)
+    kind = spec.kind
+    host, vms = _vms_of_host(draft, spec) if kind.traits.of_host else _one_vm(draft, spec)
     if kind is Kind.HARDWARE_FAILURE:
         _clear_the_way(draft, host)
         vms = draft.vms_on(host)
-    notice = _notice(draft, request, vms)
+    notice = _notice(draft, spec, vms)
     announce_at, not_before = draft.now, windows.earliest(draft, notice)
     if kind.traits.planned:
         for scope, members in _by_scope(draft, vms):
             size = draft.size_of(scope.key)
             budgets.require_possible(scope.key, scope.policy, members=size, vms=len(members), host=host)
-        not_before = windows.first_start(draft, [vm.name for vm in vms], request.rollout, not_before)
+        not_before = windows.first_start(draft, [vm.name for vm in vms], spec.rollout, not_before)
         announce_at = windows.announce_at(not_before, draft.timing.shortened(notice), draft.now)
     planned = announce_at > draft.now
     operation = Operation(
@@ -58,13 +58,13 @@ def schedule(draft: Draft, request: Request) -> Operation:
         due_at=announce_at if planned else not_before,
         notice=notice,
         by=draft.by,
-        reason=request.reason,
-        rollout=request.rollout,
+        reason=spec.reason,
+        rollout=spec.rollout,
     )
-    if kind is Kind.REDEPLOY and request.name not in placement.choose(draft, operation, operation.vms):
-        missing = placement.size_in_the_way(draft, request.name)
+    if kind is Kind.REDEPLOY and spec.name not in placement.choose(draft, operation, operation.vms):
+        missing = placement.size_in_the_way(draft, spec.name)
         facts = {} if missing is None else {"size": missing}
-        raise errors.ConflictError(placement.without_target({request.name: missing}), vm=request.name, **facts)
+        raise errors.ConflictError(placement.without_target({spec.name: missing}), vm=spec.name, **facts)
     (_plan if planned else announce)(draft, operation)
     if kind in (Kind.DEGRADED_HARDWARE, Kind.HARDWARE_FAILURE) and not draft.host(host).cordoned:
         draft.put_host(replace(draft.host(host), cordoned=True))
@@ -131,14 +131,14 @@ def _note(draft: Draft, action: str, operation: Operation, **times: datetime | N
     draft.note(action, operation, **facts)
 
 
-def _vms_of_host(draft: Draft, request: Request) -> tuple[str, list[Vm]]:
-    host = draft.host(request.name)
+def _vms_of_host(draft: Draft, spec: OperationSpec) -> tuple[str, list[Vm]]:
+    host = draft.host(spec.name)
     for other in draft.live_operations_on(host.name):
-        if other.kind is request.kind and (lifecycle.may_be_canceled(other) or request.kind is Kind.HARDWARE_FAILURE):
-            raise _already(request, other)
+        if other.kind is spec.kind and (lifecycle.may_be_canceled(other) or spec.kind is Kind.HARDWARE_FAILURE):
+            raise _already(spec, other)
     vms = draft.vms_on(host.name)
     arriving = placement.arriving_at(draft, host.name)
-    if arriving and request.kind.traits.planned:
+    if arriving and spec.kind.traits.planned:
         operation, moving = arriving[0]
         why = f"operation {operation.id} is moving {names(moving)} to host {host.name}: let it end first"
         raise errors.ConflictError(why, operation=operation.id, status=operation.status)
@@ -148,20 +148,20 @@ def _vms_of_host(draft: Draft, request: Request) -> tuple[str, list[Vm]]:
     return host.name, vms
 
 
-def _one_vm(draft: Draft, request: Request) -> tuple[str, list[Vm]]:
-    vm = draft.vm(request.name)
-    if request.kind is Kind.EVICTION and not vm.spot:
+def _one_vm(draft: Draft, spec: OperationSpec) -> tuple[str, list[Vm]]:
+    vm = draft.vm(spec.name)
+    if spec.kind is Kind.EVICTION and not vm.spot:
         raise errors.ConflictError(f"{vm.name} is not a spot VM: only those are evicted", vm=vm.name, spot=vm.spot)
     for other in draft.live_operations_naming(vm.name):
-        if other.kind is request.kind and other.status is Status.SCHEDULED:
-            raise _already(request, other)
-    if request.kind.traits.source is Source.USER:
+        if other.kind is spec.kind and other.status is Status.SCHEDULED:
+            raise _already(spec, other)
+    if spec.kind.traits.source is Source.USER:
         _require_within_limits(draft, draft.scope(vm.scope))
     return vm.host, [vm]
 
 
-def _already(request: Request, other: Operation) -> errors.ConflictError:
-    why = f"{request.name} has a {request.kind} that is {other.status} already: operation {other.id}"
+def _already(spec: OperationSpec, other: Operation) -> errors.ConflictError:
+    why = f"{spec.name} has a {spec.kind} that is {other.status} already: operation {other.id}"
     return errors.ConflictError(why, operation=other.id, status=other.status, not_before=other.not_before)
 
 
@@ -206,18 +206,18 @@ def _clear_the_way(draft: Draft, host: str) -> None:
             lifecycle.end(draft, operation, Status.COMPLETED if done else Status.FAILED)
 
 
-def _notice(draft: Draft, request: Request, vms: list[Vm]) -> timedelta:
-    minimum = request.kind.traits.notice
-    if request.notice is None:
-        usual = usual_notice(request.kind)
+def _notice(draft: Draft, spec: OperationSpec, vms: list[Vm]) -> timedelta:
+    minimum = spec.kind.traits.notice
+    if spec.notice is None:
+        usual = usual_notice(spec.kind)
         return usual if usual is not None else draft.scope(vms[0].scope).policy.terminate_notice or timedelta(0)
-    if request.kind in NOTICE_SETTLED:
-        raise errors.RefusedError(f"the notice of a {request.kind} cannot be chosen: leave it out")
-    if request.notice < minimum:
+    if spec.kind in NOTICE_SETTLED:
+        raise errors.RefusedError(f"the notice of a {spec.kind} cannot be chosen: leave it out")
+    if spec.notice < minimum:
         raise errors.RefusedError(
-            f"{request.kind} needs at least {minimum / MINUTE:g} minutes of notice, not {request.notice / MINUTE:g}"
+            f"{spec.kind} needs at least {minimum / MINUTE:g} minutes of notice, not {spec.notice / MINUTE:g}"
         )
-    return request.notice
+    return spec.notice
 
 
 def _is_announced(draft: Draft, kind: Kind, vms: list[Vm]) -> bool:

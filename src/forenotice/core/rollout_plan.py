@@ -12,7 +12,7 @@ from forenotice.core.budgets import Outage, Rule
 from forenotice.core.draft import Draft
 from forenotice.core.fleet import names_of
 from forenotice.core.operations import Kind
-from forenotice.core.rollouts import Part, Request
+from forenotice.core.rollouts import Part, RolloutSpec
 from forenotice.core.timing import STARTED_SHOWN, Timing, whole_second_up
 from forenotice.core.windows import Window
 
@@ -59,10 +59,10 @@ class Plan:
     ends_at: datetime
 
 
-def plan(draft: Draft, request: Request) -> Plan:
+def plan(draft: Draft, spec: RolloutSpec) -> Plan:
     """What happens if no guest approves early, every gate is green and nothing fails."""
-    hosts = rollouts.chosen_hosts(request, draft.world.hosts)
-    rollouts.require_possible(draft, request, hosts)
+    hosts = rollouts.chosen_hosts(spec, draft.world.hosts)
+    rollouts.require_possible(draft, spec, hosts)
     order = rollouts.assign_waves(draft, hosts)
     by_wave: dict[int, list[str]] = {}
     empty = [host for host in hosts if not draft.vms_on(host)]
@@ -70,7 +70,7 @@ def plan(draft: Draft, request: Request) -> Plan:
         if draft.vms_on(host):
             by_wave.setdefault(order[host], []).append(host)
     try:
-        prediction = _played(draft, request, by_wave)
+        prediction = _played(draft, spec, by_wave)
     except OverflowError:
         raise errors.RefusedError(
             "it would go on beyond the calendar: give less notice, a shorter pause or fewer hosts"
@@ -84,11 +84,11 @@ def plan(draft: Draft, request: Request) -> Plan:
     )
 
 
-def _played(draft: Draft, request: Request, by_wave: Mapping[int, Sequence[str]]) -> "_Prediction":
-    prediction = _Prediction(draft, request)
+def _played(draft: Draft, spec: RolloutSpec, by_wave: Mapping[int, Sequence[str]]) -> "_Prediction":
+    prediction = _Prediction(draft, spec)
     for number, (wave, hosts) in enumerate(sorted(by_wave.items())):
         if number:
-            prediction.now += draft.timing.shortened(request.options.pause)
+            prediction.now += draft.timing.shortened(spec.options.pause)
         prediction.run(wave, hosts)
     return prediction
 
@@ -120,12 +120,12 @@ class _Crowd:
 class _Prediction:
     """Plays a rollout in advance, by the rules that hold while it runs."""
 
-    def __init__(self, draft: Draft, request: Request) -> None:
+    def __init__(self, draft: Draft, spec: RolloutSpec) -> None:
         self.now = draft.now
         self.hosts: list[PlannedHost] = []
         self._draft = draft
-        self._request = request
-        self._notice = draft.timing.shortened(request.options.notice or request.kind.traits.notice)
+        self._spec = spec
+        self._notice = draft.timing.shortened(spec.options.notice or spec.kind.traits.notice)
         self._standings: dict[str, Outage] = {}
         self._busy: Counter[str] = Counter()
         """Hosts that others have maintenance on."""
@@ -143,7 +143,7 @@ class _Prediction:
         """One wave, to the end of its last operation. Hosts go by name, as they do while it runs."""
         loads = {host: rollouts.parts(self._draft, host) for host in hosts}
         wanted = {host: self._windows(host) for host in hosts}
-        own = tuple(filter(None, [self._request.options.windows]))
+        own = tuple(filter(None, [self._spec.options.windows]))
         queue: list[_Candidate] = [(host, "", 0) for host in sorted(hosts)]
         left, running = len(hosts), 0
         while left or running:
@@ -151,7 +151,7 @@ class _Prediction:
             while self._put_off and self._put_off[0][0] <= self.now:
                 heapq.heappush(queue, (heapq.heappop(self._put_off)[1], "", 0))
             opens_at = self._told_at(own)
-            while queue and running < self._request.options.batch and opens_at <= self.now:
+            while queue and running < self._spec.options.batch and opens_at <= self.now:
                 host, *_ = candidate = heapq.heappop(queue)
                 hindered_by, vms = self._hindered_by(host, loads[host])
                 if hindered_by:
@@ -198,7 +198,7 @@ class _Prediction:
         return (found[0].scope, found[0].vms) if found else ("", 0)
 
     def _windows(self, host: str) -> tuple[tuple[Window, ...], ...]:
-        return tuple(dict.fromkeys(rollouts.demands(self._draft, self._request, host).values()))
+        return tuple(dict.fromkeys(rollouts.demands(self._draft, self._spec, host).values()))
 
     def _earliest(self) -> datetime:
         return whole_second_up(self.now + self._draft.allowance + self._notice)
@@ -209,7 +209,7 @@ class _Prediction:
     def _announce(self, wave: int, host: str, parts: tuple[Part, ...], wanted: tuple[tuple[Window, ...], ...]) -> None:
         # As when it is announced and when it ends: both are promised from the commit on.
         not_before = self._opening(wanted, self._earliest())
-        ends_at = not_before + self._draft.allowance + self._takes(self._request.kind)
+        ends_at = not_before + self._draft.allowance + self._takes(self._spec.kind)
         names = names_of(self._draft.vms_on(host))
         self.hosts.append(
             PlannedHost(
@@ -229,7 +229,7 @@ class _Prediction:
     def _expect_others(self) -> None:
         """What others have announced or started; it is taken to end as it should."""
         for operation in self._draft.world.operations.values():
-            of_kind = operation.kind is self._request.kind
+            of_kind = operation.kind is self._spec.kind
             if operation.status.live and (budgets.excludes_others(operation) or of_kind):
                 begins_at = operation.started_at or max(operation.not_before, self.now)
                 parts = tuple(

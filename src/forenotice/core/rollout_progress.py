@@ -14,10 +14,10 @@ from forenotice.core.operations import Event, Operation, Status, by_reason
 from forenotice.core.rollouts import (
     BEFORE_THE_FIRST,
     GateResult,
-    Request,
     Rollout,
     RolloutHost,
     RolloutHostStatus,
+    RolloutSpec,
     RolloutStatus,
 )
 
@@ -50,20 +50,20 @@ class GateCheck:
     gate: str
 
 
-def begin(draft: Draft, request: Request, order: Mapping[str, int], domains: Mapping[str, tuple[int, ...]]) -> Rollout:
+def begin(draft: Draft, spec: RolloutSpec, order: Mapping[str, int], domains: Mapping[str, tuple[int, ...]]) -> Rollout:
     """Hosts that have no update domains have no VMs: they are skipped at once, so that they can take VMs of others."""
     rollout = Rollout(
         id=draft.new_id(),
-        kind=request.kind,
-        hosts=request.hosts,
-        options=request.options,
+        kind=spec.kind,
+        hosts=spec.hosts,
+        options=spec.options,
         status=RolloutStatus.RUNNING,
         since=draft.now,
         created_at=draft.now,
         opens_at=draft.now,
         due_at=draft.now,
         by=draft.by,
-        reason=request.reason,
+        reason=spec.reason,
     )
     draft.put_rollout(rollout)
     facts = {"kind": rollout.kind, "hosts": rollout.hosts, **rollout.options.told().facts()}
@@ -201,11 +201,11 @@ def _skip(draft: Draft, rollout_host: RolloutHost, why: str) -> None:
 
 def _announce(draft: Draft, rollout: Rollout, rollout_host: RolloutHost) -> bool:
     notice, reason = rollout.options.notice, rollout.reason
-    request = announcements.Request(
+    spec = announcements.OperationSpec(
         kind=rollout.kind, name=rollout_host.host, notice=notice, reason=reason, rollout=rollout.id
     )
     try:
-        operation = announcements.schedule(draft, request)
+        operation = announcements.schedule(draft, spec)
     except errors.ConflictError as error:
         # It was possible when the rollout began: a policy has changed since.
         pause(draft, rollout, error.message)

@@ -149,8 +149,8 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """A request for a rollout."""
+class RolloutSpec:
+    """What an operator asks for when starting or planning a rollout."""
 
     kind: Kind
     hosts: str
@@ -158,11 +158,11 @@ class Request:
     reason: str = ""
 
 
-def require_sound(request: Request) -> selectors.Selector:
+def require_sound(spec: RolloutSpec) -> selectors.Selector:
     """Refuse what makes no sense in any fleet; gives the selector of its hosts."""
-    options, notice = request.options, request.kind.traits.notice
-    if request.kind not in KINDS.values():
-        raise errors.RefusedError(f"a rollout cannot be a {request.kind}: give {', '.join(KINDS)}")
+    options, notice = spec.options, spec.kind.traits.notice
+    if spec.kind not in KINDS.values():
+        raise errors.RefusedError(f"a rollout cannot be a {spec.kind}: give {', '.join(KINDS)}")
     if options.notice is not None and options.notice < notice:
         raise errors.RefusedError(f"the notice must be at least {notice.total_seconds() / 60:g} minutes")
     if not 1 <= options.batch <= MOST_AT_ONCE:
@@ -171,7 +171,7 @@ def require_sound(request: Request) -> selectors.Selector:
         raise errors.RefusedError(f"max_failures must be from 1 to {MOST_FAILURES}")
     if not timedelta(0) <= options.pause <= LONGEST_PAUSE:
         raise errors.RefusedError(f"the pause must be at most {LONGEST_PAUSE.days} days")
-    return selectors.of_hosts(request.hosts)
+    return selectors.of_hosts(spec.hosts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,8 +183,8 @@ class Part:
     vms: int
 
 
-def chosen_hosts(request: Request, hosts: Mapping[str, Host]) -> list[str]:
-    selector = require_sound(request)
+def chosen_hosts(spec: RolloutSpec, hosts: Mapping[str, Host]) -> list[str]:
+    selector = require_sound(spec)
     if missing := [name for name in selector.named if name not in hosts]:
         raise errors.NotFoundError(f"there is no host {missing[0]!r}", host=missing[0])
     chosen = sorted(name for name, host in hosts.items() if selector.selects(host))
@@ -226,13 +226,13 @@ def update_domains(parts: Collection[Part]) -> tuple[int, ...]:
     return tuple(sorted({part.update_domain for part in of_groups or parts}))
 
 
-def require_possible(draft: "Draft", request: Request, hosts: Iterable[str]) -> None:
+def require_possible(draft: "Draft", spec: RolloutSpec, hosts: Iterable[str]) -> None:
     """Refuse budgets that can never be met, and windows that are never open together."""
     known: set[frozenset[tuple[Window, ...]]] = set()
-    if request.kind.traits.moves:
+    if spec.kind.traits.moves:
         _require_room(draft, hosts)
     for host in hosts:
-        asked = demands(draft, request, host)
+        asked = demands(draft, spec, host)
         together = frozenset(asked.values())
         if together not in known and windows.next_open(together, draft.now) is None:
             raise windows.never(asked)
@@ -300,10 +300,10 @@ class _Capacities:
             raise errors.ConflictError(why, host=host, size=amount(needed))
 
 
-def demands(draft: "Draft", request: Request, host: str) -> dict[str, tuple[Window, ...]]:
+def demands(draft: "Draft", spec: RolloutSpec, host: str) -> dict[str, tuple[Window, ...]]:
     """Who asks for which windows: the scopes on a host, and the rollout."""
     asked = windows.of_scopes(draft, [vm.name for vm in draft.vms_on(host)])
-    return {**asked, "rollout": request.options.windows} if request.options.windows else asked
+    return {**asked, "rollout": spec.options.windows} if spec.options.windows else asked
 
 
 def _usual_domain(load: Sequence[Part]) -> int:

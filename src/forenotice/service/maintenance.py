@@ -92,7 +92,9 @@ def decide(
         for name in names:
             shown.vm(name)
     return [
-        announcements.schedule(draft, announcements.Request(kind=kind, name=name, notice=notice, reason=call.reason))
+        announcements.schedule(
+            draft, announcements.OperationSpec(kind=kind, name=name, notice=notice, reason=call.reason)
+        )
         for name in names
     ]
 

@@ -7,7 +7,7 @@ from forenotice import garbage_collection
 from forenotice.core import errors, explanations, rollout_plan, rollout_progress, rollouts
 from forenotice.core.draft import Draft, World
 from forenotice.core.roles import Access, Need
-from forenotice.core.rollouts import Request, Rollout, RolloutHostStatus, RolloutStatus
+from forenotice.core.rollouts import Rollout, RolloutHostStatus, RolloutSpec, RolloutStatus
 from forenotice.service import clocks, views
 from forenotice.service.calls import Call, command, recalled
 from forenotice.service.context import ALLOWANCES, Service, UnitOfWork
@@ -24,38 +24,38 @@ SAMPLE = 10
 """Hosts that an explanation looks at, of those under way and of those that wait."""
 
 
-def plan(service: Service, request: Request) -> shown.RolloutPlan:
+def plan(service: Service, spec: RolloutSpec) -> shown.RolloutPlan:
     """What it would come to; nothing is done. What could not be started is refused here too."""
-    _require_gate(service, request)
+    _require_gate(service, spec)
     fleet = _fleet(service)
     with service.store.read() as reader:
-        _require_alone(reader, request, rollouts.chosen_hosts(request, fleet.world.hosts))
-    return views.plan(rollout_plan.plan(fleet, request), request)
+        _require_alone(reader, spec, rollouts.chosen_hosts(spec, fleet.world.hosts))
+    return views.plan(rollout_plan.plan(fleet, spec), spec)
 
 
-def start(service: Service, call: Call, request: Request) -> shown.Rollout:
+def start(service: Service, call: Call, spec: RolloutSpec) -> shown.Rollout:
     """Waves come from a view of the fleet before; what is promised is checked when each host is announced."""
     with service.store.read() as reader:
         known = recalled(reader, call, shown.Rollout, service.clock.now())
     if known is not None:
         return known
-    _require_gate(service, request)
-    order, domains = _order(_fleet(service), request)
+    _require_gate(service, spec)
+    order, domains = _order(_fleet(service), spec)
 
     def work(unit: UnitOfWork) -> shown.Rollout:
-        _require_alone(unit.transaction, request, order)
+        _require_alone(unit.transaction, spec, order)
         draft = unit.draft(World(), call)
-        rollout = rollout_progress.begin(draft, request, order, domains)
+        rollout = rollout_progress.begin(draft, spec, order, domains)
         unit.keep(draft)
         return _view(unit.transaction, rollout)
 
     return command(service, call, shown.Rollout, work)
 
 
-def _order(draft: Draft, request: Request) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
+def _order(draft: Draft, spec: RolloutSpec) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
     """The wave and the update domains of each host."""
-    hosts = rollouts.chosen_hosts(request, draft.world.hosts)
-    rollouts.require_possible(draft, request, hosts)
+    hosts = rollouts.chosen_hosts(spec, draft.world.hosts)
+    rollouts.require_possible(draft, spec, hosts)
     return rollouts.assign_waves(draft, hosts), {
         host: rollouts.update_domains(rollouts.parts(draft, host)) for host in hosts
     }
@@ -165,21 +165,21 @@ def _fleet(service: Service) -> Draft:
     return service.draft(world, allowance=ALLOWANCES[0])
 
 
-def _require_alone(reader: Reader, request: Request, hosts: Collection[str]) -> None:
+def _require_alone(reader: Reader, spec: RolloutSpec, hosts: Collection[str]) -> None:
     """The same again while one is under way is a mistake."""
-    known = reader.rollouts.awaited(request.kind, hosts)
+    known = reader.rollouts.awaited(spec.kind, hosts)
     if known is not None:
         rollout, host = known
         raise errors.ConflictError(
-            f"rollout {rollout} is going to {NAMES[request.kind]} host {host} already: wait for it, or cancel it first",
+            f"rollout {rollout} is going to {NAMES[spec.kind]} host {host} already: wait for it, or cancel it first",
             rollout=rollout,
             host=host,
         )
 
 
-def _require_gate(service: Service, request: Request) -> None:
-    if request.options.gate is not None:
-        service.gates.require(request.options.gate)
+def _require_gate(service: Service, spec: RolloutSpec) -> None:
+    if spec.options.gate is not None:
+        service.gates.require(spec.options.gate)
 
 
 def _named(reader: Reader, rollout_id: str) -> Rollout:

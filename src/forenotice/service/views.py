@@ -16,7 +16,7 @@ from forenotice.core.journal import Entry
 from forenotice.core.lifecycle import is_listening
 from forenotice.core.operations import Event, Kind, Operation, Status
 from forenotice.core.rollout_plan import Plan, PlannedHost, expected
-from forenotice.core.rollouts import KINDS, Request, Rollout, RolloutHost, RolloutHostStatus, Tally
+from forenotice.core.rollouts import KINDS, Rollout, RolloutHost, RolloutHostStatus, RolloutSpec, Tally
 from forenotice.core.timing import Timing
 from forenotice.views import fleet, history, maintenance, rollouts
 
@@ -142,7 +142,7 @@ def listed_rollout(rollout: Rollout, tally: Sequence[Tally]) -> rollouts.ListedR
     )
 
 
-def _options(asked: Rollout | Request) -> dict[str, Any]:
+def _options(asked: Rollout | RolloutSpec) -> dict[str, Any]:
     return {"kind": NAMES[asked.kind], "hosts": asked.hosts, **asked.options.facts()}
 
 
@@ -176,11 +176,11 @@ def rollout_host(host: RolloutHost) -> rollouts.RolloutHost:
     return of(rollouts.RolloutHost, host, wave=host.wave + 1)
 
 
-def plan(plan: Plan, request: Request) -> rollouts.RolloutPlan:
+def plan(plan: Plan, spec: RolloutSpec) -> rollouts.RolloutPlan:
     return of(
         rollouts.RolloutPlan,
         plan,
-        **_options(request),
+        **_options(spec),
         waves=_waves(plan),
         planned_hosts=[of(rollouts.PlannedHost, host, wave=host.wave + 1) for host in plan.planned_hosts],
         groups=[
@@ -194,7 +194,7 @@ def plan(plan: Plan, request: Request) -> rollouts.RolloutPlan:
             )
             for group in plan.groups
         ],
-        assumes=_assumes(request.kind),
+        assumes=_assumes(spec.kind),
     )
 
 

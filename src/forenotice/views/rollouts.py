@@ -55,7 +55,7 @@ class NewRollout(Request):
     windows: Windows = []
     reason: Reason = ""
 
-    def request(self, reason: str) -> rollouts.Request:
+    def spec(self, reason: str) -> rollouts.RolloutSpec:
         options = rollouts.Options(
             notice=None if self.notice_minutes is None else timedelta(minutes=self.notice_minutes),
             batch=self.batch,
@@ -64,7 +64,7 @@ class NewRollout(Request):
             max_failures=self.max_failures,
             windows=windows.parse_all(self.windows),
         )
-        return rollouts.Request(kind=rollouts.KINDS[self.kind], hosts=self.hosts, options=options, reason=reason)
+        return rollouts.RolloutSpec(kind=rollouts.KINDS[self.kind], hosts=self.hosts, options=options, reason=reason)
 
 
 class Because(Request):

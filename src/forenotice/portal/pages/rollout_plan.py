@@ -51,7 +51,7 @@ def plan(visit: PageRequest) -> Response:
     given = _given(visit.query)
     try:
         asked = _asked(visit, given)
-        found = rollouts.plan(visit.service, asked.request(asked.reason))
+        found = rollouts.plan(visit.service, asked.spec(asked.reason))
     except (errors.RefusedError, errors.NotFoundError, errors.ConflictError) as error:
         return _page(visit, given, error)
     return _page(visit, given, plan=_plan_context(found), plan_url=f"/rollouts/plan?{urlencode(given)}")
@@ -62,7 +62,7 @@ def start(visit: PageRequest) -> Response:
     given = _given(visit.form)
     try:
         call = visit.call()
-        rollout = rollouts.start(visit.service, call, _asked(visit, given).request(call.reason))
+        rollout = rollouts.start(visit.service, call, _asked(visit, given).spec(call.reason))
     except (errors.RefusedError, errors.NotFoundError, errors.ConflictError) as error:
         return _page(visit, given, error)
     return visit.go(f"/rollouts/{rollout.id}", said="The rollout is started.")

@@ -16,7 +16,7 @@ from forenotice.core.driver_calls import Finished, Outcome, Task
 from forenotice.core.explanations import Explanation
 from forenotice.core.fleet import Host, Listening, Policy, Scope, ScopeKind, Vm, group_key, standalone_key
 from forenotice.core.journal import Entry
-from forenotice.core.lifecycle import Approval
+from forenotice.core.lifecycle import StartRequests
 from forenotice.core.membership import VmSpec
 from forenotice.core.operations import NO_LIMITS, Event, Kind, Operation, Source, Status
 from forenotice.core.rollouts import RolloutHost, RolloutHostStatus
@@ -286,7 +286,7 @@ class Site:
         by = by or next((vm.name for vm in self.state.vms.values() if vm.scope == scope), "nobody")
         world = self.load_to_approve([scope], [by], ended_since=self.now - HOUR)
         draft = Draft(world, now=self.now, timing=self.timing, new_id=self.new_id)
-        lifecycle.approve_as_guest(draft, Approval(vm=by, scope=scope, event_ids=tuple(event_ids)))
+        lifecycle.approve_as_guest(draft, StartRequests(vm=by, scope=scope, event_ids=tuple(event_ids)))
         return self.keep(draft)
 
     def approve_as_operator(self, event_id: str, by: str = "operator") -> Changes:

@@ -8,7 +8,7 @@ from tests.core.builders import ALWAYS, DAY, HOUR, MINUTE, NOW, SECOND, Site, is
 
 from forenotice.core import errors, lifecycle
 from forenotice.core.fleet import Listening, Policy, ScopeKind
-from forenotice.core.lifecycle import Approval
+from forenotice.core.lifecycle import StartRequests
 from forenotice.core.operations import Kind, Operation, Status
 from forenotice.core.windows import parse_all
 
@@ -243,7 +243,7 @@ def test_what_else_was_loaded_does_not_help_a_guest() -> None:
     draft = site.look(scopes=["vm:db", "vm:www"], events=[over.id])
     for stranger in (other, over):
         with pytest.raises(errors.RefusedError):
-            lifecycle.approve_as_guest(draft, Approval(vm="db", scope="vm:db", event_ids=(stranger.id,)))
+            lifecycle.approve_as_guest(draft, StartRequests(vm="db", scope="vm:db", event_ids=(stranger.id,)))
     assert is_nothing(draft.changes())
 
 

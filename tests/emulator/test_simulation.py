@@ -9,7 +9,7 @@ import pytest
 from forenotice.core import errors
 from forenotice.core.documents import Document
 from forenotice.core.fleet import Listening
-from forenotice.core.lifecycle import Approval
+from forenotice.core.lifecycle import StartRequests
 from forenotice.core.operations import Event, Kind, Operation, Source, Status
 from forenotice.core.timing import Timing
 from forenotice.emulator.simulation import KEY, REMEMBERED, Announcement, Simulation
@@ -43,7 +43,7 @@ def announce(there: Simulation, kind: Kind = Kind.RESTART, *names: str, at: date
 
 
 def approve(there: Simulation, event: Event, at: datetime, vm: str = "web-0") -> errors.ForenoticeError | None:
-    (answer,) = there.approve_as_guests([Approval(vm=vm, scope=KEY, event_ids=(event.id,))], at)
+    (answer,) = there.approve_as_guests([StartRequests(vm=vm, scope=KEY, event_ids=(event.id,))], at)
     return answer
 
 
@@ -111,8 +111,8 @@ def test_an_approval_of_something_else_is_refused() -> None:
     event = announce(there)
     answers = there.approve_as_guests(
         [
-            Approval(vm="web-0", scope=KEY, event_ids=(event.id, "00000000-0000-4000-8000-000000000000")),
-            Approval(vm="web-0", scope=KEY, event_ids=(event.id.lower(),)),
+            StartRequests(vm="web-0", scope=KEY, event_ids=(event.id, "00000000-0000-4000-8000-000000000000")),
+            StartRequests(vm="web-0", scope=KEY, event_ids=(event.id.lower(),)),
         ],
         NOW,
     )

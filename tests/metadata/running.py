@@ -17,7 +17,7 @@ from forenotice.clock import SystemClock
 from forenotice.core import errors
 from forenotice.core.documents import Document
 from forenotice.core.fleet import Listening, Policy, Scope, ScopeKind, Vm
-from forenotice.core.lifecycle import Approval
+from forenotice.core.lifecycle import StartRequests
 from forenotice.core.operations import HOST_MAINTENANCE, Event, EventType, Source, Status
 from forenotice.core.timing import Timing
 from forenotice.liveness import Liveness
@@ -87,10 +87,10 @@ QUICK = Limits(request_seconds=0.4, idle_seconds=0.8, linger_seconds=0.4, sweep_
 class RecordingGuests:
     """Stands where the service stands: behind the upstream thread, on its thread."""
 
-    approvals: list[Approval] = field(default_factory=list)
+    approvals: list[StartRequests] = field(default_factory=list)
     batches: list[int] = field(default_factory=list)
     heards: list[Mapping[str, datetime]] = field(default_factory=list)
-    outcome: Callable[[Approval], errors.ForenoticeError | None] = lambda _: None
+    outcome: Callable[[StartRequests], errors.ForenoticeError | None] = lambda _: None
     gate: threading.Event = field(default_factory=threading.Event)
     """The store answers while it is set."""
     entered: int = 0
@@ -99,7 +99,7 @@ class RecordingGuests:
     def __post_init__(self) -> None:
         self.gate.set()
 
-    def approve(self, approvals: Sequence[Approval]) -> list[errors.ForenoticeError | None]:
+    def approve(self, approvals: Sequence[StartRequests]) -> list[errors.ForenoticeError | None]:
         self._work()
         self.approvals += approvals
         self.batches.append(len(approvals))

@@ -22,7 +22,7 @@ from tests.metadata.running import (
 
 from forenotice import publication
 from forenotice.core import errors
-from forenotice.core.lifecycle import Approval
+from forenotice.core.lifecycle import StartRequests
 from forenotice.liveness import WITHIN_SECONDS
 from forenotice.metadata.options import Limits, Options
 
@@ -41,7 +41,7 @@ def test_an_approval_reaches_the_service_and_is_answered_empty(server: Running) 
         200,
         b"",
     )
-    assert server.guests.approvals == [Approval(vm="web-0", scope="group:web", event_ids=(EVENT_ID,))]
+    assert server.guests.approvals == [StartRequests(vm="web-0", scope="group:web", event_ids=(EVENT_ID,))]
     assert server.server.counters.approvals_2xx == 1
 
 

@@ -12,7 +12,7 @@ from tests.portal.running import Answer, Portal, Visitor, running
 from tests.service.rig import ManualClock
 
 from forenotice.core.driver_calls import Finished
-from forenotice.core.lifecycle import Approval
+from forenotice.core.lifecycle import StartRequests
 from forenotice.core.operations import Kind
 from forenotice.core.roles import Role, access
 from forenotice.core.timing import Retries, Timing
@@ -142,7 +142,7 @@ def test_cancelling_asks_first(portal: Portal) -> None:
 def test_an_operation_over_several_scopes_shows_who_has_approved(portal: Portal) -> None:
     operation = scheduled(portal, Kind.HOST_UPDATE, "host-b")
     by_scope = {each.scope: each.id for each in operation.events}
-    Guests(portal.service).approve([Approval(vm="db", scope="vm:db", event_ids=(by_scope["vm:db"],))])
+    Guests(portal.service).approve([StartRequests(vm="db", scope="vm:db", event_ids=(by_scope["vm:db"],))])
     page = portal.visitor().get(f"/events/{by_scope['group:web']}")
     approvals = page.html.partition('id="approvals"')[2].partition("</section>")[0]
     assert set(re.findall(r'id="approval-([^"]*)"', approvals)) == set(by_scope.values())
@@ -162,7 +162,7 @@ def test_its_life_to_the_end(tmp_path: Path) -> None:
         visitor, event = portal.visitor(), event_of(portal)
         assert _life(visitor.get(f"/events/{event}")) == ["Announced", "Approval", "NotBefore", "Start", "Done"]
         clock.advance(seconds=30)
-        Guests(portal.service).approve([Approval(vm="web-0", scope="group:web", event_ids=(event,))])
+        Guests(portal.service).approve([StartRequests(vm="web-0", scope="group:web", event_ids=(event,))])
         assert "It is approved, and waits" in visitor.get(f"/events/{event}").text
         clock.advance(seconds=10)
         [task] = tick(portal.service).tasks

@@ -8,7 +8,7 @@ from typing import Any
 from forenotice import demo
 from forenotice.core.documents import Document
 from forenotice.core.driver_calls import Task
-from forenotice.core.lifecycle import Approval
+from forenotice.core.lifecycle import StartRequests
 from forenotice.core.operations import Kind
 from forenotice.core.timing import Timing
 from forenotice.drivers.call_queue import CallTerms, Driver, DriverChoice
@@ -137,7 +137,7 @@ class Rig:
         self.tick()
 
     def approve(self, vm: str, scope: str, *event_ids: str) -> Exception | None:
-        return self.guests.approve([Approval(vm=vm, scope=scope, event_ids=event_ids)])[0]
+        return self.guests.approve([StartRequests(vm=vm, scope=scope, event_ids=event_ids)])[0]
 
     def event(self, event_id: str) -> Any:
         return queries.event(self.service, event_id)

@@ -20,8 +20,8 @@ TRACKED = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Approval:
-    """The StartRequests of one guest."""
+class StartRequests:
+    """What one guest approves with one POST: the EventIds of its StartRequests."""
 
     vm: str
     scope: str
@@ -67,19 +67,19 @@ def withdraw_silence(draft: Draft, key: str) -> None:
 # Approvals
 
 
-def approve_as_guest(draft: Draft, approval: Approval) -> None:
+def approve_as_guest(draft: Draft, asked: StartRequests) -> None:
     """All of them or none. Another scope's event and one that does not exist are refused alike."""
-    vm = draft.world.vms.get(approval.vm)
-    if vm is None or vm.scope != approval.scope:
+    vm = draft.world.vms.get(asked.vm)
+    if vm is None or vm.scope != asked.scope:
         raise errors.RefusedError("this VM has just left its group or the fleet: nothing was approved")
     events: dict[str, Event] = {}
-    for event_id in approval.event_ids:
+    for event_id in asked.event_ids:
         event = draft.world.events.get(event_id.upper())
-        if event is None or event.scope != approval.scope or not _is_approvable(draft, event):
+        if event is None or event.scope != asked.scope or not _is_approvable(draft, event):
             raise errors.RefusedError("an EventId names no live event of this VM: nothing was approved")
         events[event.id] = event
     for event in events.values():
-        approve(draft, event, approval.vm)
+        approve(draft, event, asked.vm)
 
 
 def approve_as_operator(draft: Draft, event: Event, by: str) -> None:

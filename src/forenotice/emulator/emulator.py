@@ -9,7 +9,7 @@ from typing import TypeVar, Unpack
 from forenotice.clock import Clock, SystemClock
 from forenotice.core import errors
 from forenotice.core.fleet import Listening, ScopeKind
-from forenotice.core.lifecycle import Approval
+from forenotice.core.lifecycle import StartRequests
 from forenotice.core.operations import Event
 from forenotice.core.timing import Timing, whole_second_up
 from forenotice.emulator.active_faults import ActiveFault, Faults, first
@@ -371,7 +371,7 @@ class Guests:
     def __init__(self, emulator: Emulator) -> None:
         self._emulator = emulator
 
-    def approve(self, approvals: Sequence[Approval]) -> list[errors.ForenoticeError | None]:
+    def approve(self, approvals: Sequence[StartRequests]) -> list[errors.ForenoticeError | None]:
         emulator = self._emulator
         return emulator.change_for_guest(lambda now: emulator.simulation.approve_as_guests(approvals, now))
 

@@ -16,7 +16,7 @@ from forenotice.clock import Clock
 from forenotice.core import errors, fleet
 from forenotice.core.documents import Document
 from forenotice.core.fleet import Listening, Policy, Scope, ScopeKind, Vm
-from forenotice.core.lifecycle import Approval
+from forenotice.core.lifecycle import StartRequests
 from forenotice.core.operations import Event, EventType, Source, Status
 from forenotice.core.timing import ENDED_APPROVABLE, STARTED_SHOWN, Timing, whole_second_up
 from forenotice.emulator import faults, recordings
@@ -273,12 +273,12 @@ class Guests:
                 self._ended[event_id] = ended_at or now
             self._ended.update(dict.fromkeys(live))
 
-    def approve(self, approvals: Sequence[Approval]) -> list[errors.ForenoticeError | None]:
+    def approve(self, approvals: Sequence[StartRequests]) -> list[errors.ForenoticeError | None]:
         return [self._approve(approval) for approval in approvals]
 
     def heard(self, heard: Mapping[str, datetime]) -> None: ...
 
-    def _approve(self, approval: Approval) -> errors.ForenoticeError | None:
+    def _approve(self, approval: StartRequests) -> errors.ForenoticeError | None:
         with self._lock:
             known = all(self._is_approvable(event_id) for event_id in approval.event_ids)
         ids = ", ".join(approval.event_ids)

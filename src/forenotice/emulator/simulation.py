@@ -23,7 +23,7 @@ from forenotice.core.driver_calls import Finished, NotYet, Outcome, Task
 from forenotice.core.explanations import Explanation
 from forenotice.core.fleet import Host, Listening, Policy, Scope, ScopeKind, Vm
 from forenotice.core.journal import Entry
-from forenotice.core.lifecycle import Approval
+from forenotice.core.lifecycle import StartRequests
 from forenotice.core.membership import VmSpec
 from forenotice.core.operations import DEGRADED_NOTICE, Event, EventType, Kind, Operation, Status
 from forenotice.core.timing import ENDED_APPROVABLE, Timing, whole_second_up
@@ -264,7 +264,9 @@ class Simulation:
         lifecycle.cancel(self._draft, self._draft.operation(self.event(event_id).operation))
         self._settle(now)
 
-    def approve_as_guests(self, approvals: Sequence[Approval], now: datetime) -> list[errors.ForenoticeError | None]:
+    def approve_as_guests(
+        self, approvals: Sequence[StartRequests], now: datetime
+    ) -> list[errors.ForenoticeError | None]:
         """One result for each; None: it counts."""
         self._draft.now = now
         results: list[errors.ForenoticeError | None] = []

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol, cast
 
 from forenotice.core import errors
-from forenotice.core.lifecycle import Approval
+from forenotice.core.lifecycle import StartRequests
 from forenotice.metadata import checks, identity, responses
 from forenotice.metadata.checks import Approve, Describe, Head, ListVersions, Poll, Proof, Refuse
 from forenotice.metadata.endpoint import GuestEndpoint
@@ -521,7 +521,7 @@ class Connection(asyncio.Protocol):
                 listening.note_poll(scope)
             self.release(request, _outcome(error))
 
-        approval = Approval(vm=guest.name, scope=scope.key, event_ids=event_ids)
+        approval = StartRequests(vm=guest.name, scope=scope.key, event_ids=event_ids)
         if self.endpoint.upstream.approve(approval, decided):
             self.hold(request)
         else:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from forenotice.clock import Clock
 from forenotice.core import errors, fleet
-from forenotice.core.lifecycle import Approval
+from forenotice.core.lifecycle import StartRequests
 from forenotice.core.timing import Timing
 from forenotice.failures import Failures
 from forenotice.liveness import Liveness
@@ -34,7 +34,7 @@ RETRY = 1.0
 class GuestService(Protocol):
     """The service's functions for guests. Blocking; called from the upstream thread only."""
 
-    def approve(self, approvals: Sequence[Approval]) -> list[Outcome]:
+    def approve(self, approvals: Sequence[StartRequests]) -> list[Outcome]:
         """Durable when it returns, one outcome for each."""
 
     def heard(self, heard: Mapping[str, datetime]) -> None:
@@ -46,7 +46,7 @@ class _Pending:
 
     __slots__ = ("_done", "approval", "deadline")
 
-    def __init__(self, approval: Approval, done: Callable[[Outcome], None]) -> None:
+    def __init__(self, approval: StartRequests, done: Callable[[Outcome], None]) -> None:
         self.approval = approval
         self.deadline: asyncio.TimerHandle | None = None
         self._done: Callable[[Outcome], None] | None = done
@@ -88,7 +88,7 @@ class Upstream:
         self._liveness.beat(NAME)
         self._start_thread(self._run, "forenotice-guests")
 
-    def approve(self, approval: Approval, done: Callable[[Outcome], None]) -> bool:
+    def approve(self, approval: StartRequests, done: Callable[[Outcome], None]) -> bool:
         """False: too many are pending, or it is too late; nothing will be done."""
         pending = _Pending(approval, done)
         with self._pending:

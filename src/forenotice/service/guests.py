@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from forenotice.core import errors, lifecycle
-from forenotice.core.lifecycle import Approval
+from forenotice.core.lifecycle import StartRequests
 from forenotice.core.timing import ENDED_APPROVABLE
 from forenotice.service.context import Service, UnitOfWork
 from forenotice.store.writer import GUESTS
@@ -16,7 +16,7 @@ class Guests:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    def approve(self, approvals: Sequence[Approval]) -> list[errors.ForenoticeError | None]:
+    def approve(self, approvals: Sequence[StartRequests]) -> list[errors.ForenoticeError | None]:
         """Durable when it returns, for the whole batch in one transaction; each stands or falls by itself."""
 
         def work(unit: UnitOfWork) -> list[errors.ForenoticeError | None]:

@@ -141,7 +141,7 @@ def _update(draft: Draft, number: int, ended_at: datetime) -> None:
         host=f"host-{number:05}",
         vms=tuple(vms),
         status=Status.COMPLETED,
-        created_at=not_before - traits.notice,
+        created_at=not_before - traits.minimum_notice,
         not_before=not_before,
         started_at=not_before,
         ended_at=ended_at,

@@ -33,7 +33,7 @@ def test_what_each_kind_tells_guests(
 ) -> None:
     traits = kind.traits
     assert (traits.type, traits.source) == (type_, source)
-    assert traits.notice == timedelta(seconds=seconds)
+    assert traits.minimum_notice == timedelta(seconds=seconds)
     assert (traits.duration, traits.description) == (duration, description)
 
 

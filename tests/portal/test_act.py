@@ -308,5 +308,5 @@ def test_much_at_once_is_told_in_short(portal: Portal) -> None:
 def test_every_kind_has_its_words() -> None:
     assert set(actions.ACTIONS) == set(TRAITS)
     assert all(action.verb and action.meaning and action.then.endswith(".") for action in actions.ACTIONS.values())
-    lost = {kind for kind in Kind if kind.traits.removes or not kind.traits.notice}
+    lost = {kind for kind in Kind if kind.traits.removes or not kind.traits.minimum_notice}
     assert {kind for kind, action in actions.ACTIONS.items() if action.warning} == lost

@@ -76,7 +76,7 @@ def usual_notice(kind: Kind) -> timedelta | None:
     """The notice where the request names none, at speed 1; None: the group's policy decides."""
     if kind is Kind.DELETION:
         return None
-    return DEGRADED_NOTICE if kind is Kind.DEGRADED_HARDWARE else kind.traits.notice
+    return DEGRADED_NOTICE if kind is Kind.DEGRADED_HARDWARE else kind.traits.minimum_notice
 
 
 def announce_in_time(draft: Draft, operation: Operation) -> None:
@@ -207,7 +207,7 @@ def _clear_the_way(draft: Draft, host: str) -> None:
 
 
 def _notice(draft: Draft, spec: OperationSpec, vms: list[Vm]) -> timedelta:
-    minimum = spec.kind.traits.notice
+    minimum = spec.kind.traits.minimum_notice
     if spec.notice is None:
         usual = usual_notice(spec.kind)
         return usual if usual is not None else draft.scope(vms[0].scope).policy.terminate_notice or timedelta(0)

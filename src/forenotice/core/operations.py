@@ -69,8 +69,8 @@ class Traits:
 
     type: EventType
     source: Source
-    notice: timedelta
-    """Minimum time from appearance to NotBefore."""
+    minimum_notice: timedelta
+    """The least time from announcement to NotBefore; `Operation.notice` is the actual one."""
     duration: int = -1
     """DurationInSeconds; -1 is unknown."""
     description: str = ""
@@ -107,21 +107,21 @@ _of_platform = partial(Traits, source=Source.PLATFORM)
 _of_host = partial(Traits, source=Source.PLATFORM, of_host=True)
 _quarter, _ten_minutes = timedelta(minutes=15), timedelta(minutes=10)
 TRAITS: Mapping[Kind, Traits] = {
-    Kind.RESTART: _of_user(type=EventType.REBOOT, notice=_quarter, description=USER_RESTART),
-    Kind.REDEPLOY: _of_user(type=EventType.REDEPLOY, notice=_ten_minutes, description=USER_REDEPLOY, moves=True),
-    Kind.EVICTION: _of_platform(type=EventType.PREEMPT, notice=timedelta(seconds=30), removes=True),
-    Kind.DELETION: _of_user(type=EventType.TERMINATE, notice=timedelta(minutes=5), removes=True),
+    Kind.RESTART: _of_user(type=EventType.REBOOT, minimum_notice=_quarter, description=USER_RESTART),
+    Kind.REDEPLOY: _of_user(type=EventType.REDEPLOY, minimum_notice=_ten_minutes, description=USER_REDEPLOY, moves=True),
+    Kind.EVICTION: _of_platform(type=EventType.PREEMPT, minimum_notice=timedelta(seconds=30), removes=True),
+    Kind.DELETION: _of_user(type=EventType.TERMINATE, minimum_notice=timedelta(minutes=5), removes=True),
     Kind.HOST_UPDATE: _of_host(
-        type=EventType.FREEZE, notice=_quarter, duration=9, description=HOST_MAINTENANCE, planned=True
+        type=EventType.FREEZE, minimum_notice=_quarter, duration=9, description=HOST_MAINTENANCE, planned=True
     ),
-    Kind.HOST_REBOOT: _of_host(type=EventType.REBOOT, notice=_quarter, description=HOST_MAINTENANCE, planned=True),
+    Kind.HOST_REBOOT: _of_host(type=EventType.REBOOT, minimum_notice=_quarter, description=HOST_MAINTENANCE, planned=True),
     Kind.LIVE_MIGRATION: _of_host(
-        type=EventType.FREEZE, notice=_quarter, duration=5, description=MIGRATION, planned=True, moves=True
+        type=EventType.FREEZE, minimum_notice=_quarter, duration=5, description=MIGRATION, planned=True, moves=True
     ),
     Kind.DEGRADED_HARDWARE: _of_host(
-        type=EventType.REDEPLOY, notice=_ten_minutes, description=FAILURE, planned=True, moves=True
+        type=EventType.REDEPLOY, minimum_notice=_ten_minutes, description=FAILURE, planned=True, moves=True
     ),
-    Kind.HARDWARE_FAILURE: _of_host(type=EventType.REDEPLOY, notice=timedelta(0), description=FAILURE, moves=True),
+    Kind.HARDWARE_FAILURE: _of_host(type=EventType.REDEPLOY, minimum_notice=timedelta(0), description=FAILURE, moves=True),
 }
 
 DEGRADED_NOTICE = timedelta(days=7)

@@ -125,7 +125,7 @@ class _Prediction:
         self.hosts: list[PlannedHost] = []
         self._draft = draft
         self._spec = spec
-        self._notice = draft.timing.shortened(spec.options.notice or spec.kind.traits.notice)
+        self._notice = draft.timing.shortened(spec.options.notice or spec.kind.traits.minimum_notice)
         self._standings: dict[str, Outage] = {}
         self._busy: Counter[str] = Counter()
         """Hosts that others have maintenance on."""

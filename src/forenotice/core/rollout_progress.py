@@ -241,7 +241,7 @@ def is_put_off(draft: Draft, rollout: Rollout, host: str) -> bool:
 
 
 def notice(rollout: Rollout) -> timedelta:
-    return rollout.options.notice or rollout.kind.traits.notice
+    return rollout.options.notice or rollout.kind.traits.minimum_notice
 
 
 def announce_at(draft: Draft, rollout: Rollout) -> datetime:

@@ -160,7 +160,7 @@ class RolloutSpec:
 
 def require_sound(spec: RolloutSpec) -> selectors.Selector:
     """Refuse what makes no sense in any fleet; gives the selector of its hosts."""
-    options, notice = spec.options, spec.kind.traits.notice
+    options, notice = spec.options, spec.kind.traits.minimum_notice
     if spec.kind not in KINDS.values():
         raise errors.RefusedError(f"a rollout cannot be a {spec.kind}: give {', '.join(KINDS)}")
     if options.notice is not None and options.notice < notice:

@@ -81,7 +81,7 @@ class Announcement:
     @property
     def ahead(self) -> timedelta:
         """From the announcement to NotBefore."""
-        usual = DEGRADED_NOTICE if self.kind is Kind.DEGRADED_HARDWARE else self.kind.traits.notice
+        usual = DEGRADED_NOTICE if self.kind is Kind.DEGRADED_HARDWARE else self.kind.traits.minimum_notice
         return usual if self.notice is None else self.notice
 
 

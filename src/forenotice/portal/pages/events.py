@@ -181,7 +181,7 @@ def _curl(visit: PageRequest, event: Event) -> str:
 
 def _needs_approval(operation: Operation) -> bool:
     """A failure has started when it is announced."""
-    return bool(operation.kind.traits.notice)
+    return bool(operation.kind.traits.minimum_notice)
 
 
 def _moments(found: EventDetail) -> Moments:

@@ -96,7 +96,7 @@ def _page(
         "rollout_new.html",
         refusal=error,
         given=given,
-        kinds={name: (MEANINGS[name], kind.traits.notice) for name, kind in KINDS.items()},
+        kinds={name: (MEANINGS[name], kind.traits.minimum_notice) for name, kind in KINDS.items()},
         gates=visit.service.gates.names,
         **{"plan": None, "plan_url": "", **context},
     )

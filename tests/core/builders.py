@@ -157,7 +157,7 @@ class Site:
                 for name, host in o.targets.items()
                 if name not in o.done and state.hosts[host].capacity is not None
             }
-            awaiting = {o.host for o in self.live() if o.kind.traits.planned and o.kind.traits.moves}
+            awaiting = {o.host for o in self.live() if o.kind.traits.maintenance and o.kind.traits.moves}
             awaiting |= {o.host for o in self.live() if o.status is Status.PLANNED}
             awaiting |= {host.host for host in self.rollout_hosts.values() if host.status is RolloutHostStatus.WAITING}
         parts_of = {rollout for o in known if (rollout := state.operations[o].rollout)}

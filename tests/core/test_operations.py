@@ -40,7 +40,7 @@ def test_what_each_kind_tells_guests(
 def test_what_each_kind_does() -> None:
     vm_kinds = {Kind.RESTART, Kind.REDEPLOY, Kind.EVICTION, Kind.DELETION}
     assert {kind for kind in Kind if kind.traits.of_host} == set(Kind) - vm_kinds
-    assert {kind for kind in Kind if kind.traits.planned} == invariants.PLANNED
+    assert {kind for kind in Kind if kind.traits.maintenance} == invariants.PLANNED
     assert {kind for kind in Kind if kind.traits.moves} == invariants.MOVING
     assert {kind for kind in Kind if kind.traits.removes} == {Kind.EVICTION, Kind.DELETION}
     assert timedelta(days=7) == DEGRADED_NOTICE

@@ -40,7 +40,7 @@ def schedule(draft: Draft, spec: OperationSpec) -> Operation:
         vms = draft.vms_on(host)
     notice = _notice(draft, spec, vms)
     announce_at, not_before = draft.now, windows.earliest(draft, notice)
-    if kind.traits.planned:
+    if kind.traits.maintenance:
         for scope, members in _by_scope(draft, vms):
             size = draft.size_of(scope.key)
             budgets.require_possible(scope.key, scope.policy, members=size, vms=len(members), host=host)
@@ -138,7 +138,7 @@ def _vms_of_host(draft: Draft, spec: OperationSpec) -> tuple[str, list[Vm]]:
             raise _already(spec, other)
     vms = draft.vms_on(host.name)
     arriving = placement.arriving_at(draft, host.name)
-    if arriving and spec.kind.traits.planned:
+    if arriving and spec.kind.traits.maintenance:
         operation, moving = arriving[0]
         why = f"operation {operation.id} is moving {names(moving)} to host {host.name}: let it end first"
         raise errors.ConflictError(why, operation=operation.id, status=operation.status)

@@ -64,7 +64,7 @@ def start_blockers(draft: Draft, operation: Operation, expiry_from: datetime) ->
         *_consent(draft, operation, events, expiry_from),
         *(_earlier_deletions(draft, operation, events) if operation.kind is Kind.DELETION else ()),
         *_rollout(draft, operation),
-        *(_planned(draft, operation, events) if operation.kind.traits.planned else ()),
+        *(_maintenance_blockers(draft, operation, events) if operation.kind.traits.maintenance else ()),
         *_busy_vms(draft, operation),
         *(target_blockers(draft, operation) if operation.kind.traits.moves else ()),
     ]
@@ -142,7 +142,7 @@ def _rollout(draft: Draft, operation: Operation) -> Iterator[Blocker]:
         yield Blocker(kind=BlockerKind.ROLLOUT, rollout=operation.rollout)
 
 
-def _planned(draft: Draft, operation: Operation, events: list[Event]) -> Iterator[Blocker]:
+def _maintenance_blockers(draft: Draft, operation: Operation, events: list[Event]) -> Iterator[Blocker]:
     """Windows, update domains and budgets, which hold for planned maintenance only."""
     demands = windows.all_demands(draft, operation.vms, operation.rollout)
     together = windows.next_open(demands.values(), draft.now)

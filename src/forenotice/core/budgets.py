@@ -43,7 +43,7 @@ def excludes_others(operation: Operation) -> bool:
     if operation.kind is Kind.DEGRADED_HARDWARE:
         # Announced days ahead: until it starts nobody waits for it.
         return operation.status is Status.STARTED
-    return operation.kind.traits.planned or operation.kind is Kind.HARDWARE_FAILURE
+    return operation.kind.traits.maintenance or operation.kind is Kind.HARDWARE_FAILURE
 
 
 def is_excluded(update_domain: int, out: Iterable[int]) -> bool:

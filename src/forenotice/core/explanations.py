@@ -107,7 +107,7 @@ def _start_at_the_latest(draft: Draft, operation: Operation, found: list[Blocker
         return None
     latest = max(ends, default=draft.now)
     # A window that is open now may have closed by then.
-    return _next_open(draft, operation, latest) if operation.kind.traits.planned else latest
+    return _next_open(draft, operation, latest) if operation.kind.traits.maintenance else latest
 
 
 def start_at_the_earliest(draft: Draft, operation: Operation, expiry_from: datetime) -> datetime | None:

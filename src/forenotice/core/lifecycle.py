@@ -288,7 +288,7 @@ def correct_clock(draft: Draft, operation: Operation, wrongly: datetime) -> None
 def _postpone(draft: Draft, operation: Operation, to: datetime) -> Operation:
     """Changes and notes its events; the caller puts the returned operation."""
     not_before = whole_second_up(to)
-    if operation.kind.traits.planned:
+    if operation.kind.traits.maintenance:
         not_before = windows.first_start(draft, operation.vms, operation.rollout, not_before)
     for event in draft.live_events_of(operation.id):
         draft.put_event(replace(event, not_before=not_before))

@@ -76,7 +76,7 @@ class Traits:
     description: str = ""
     of_host: bool = False
     """Asked for a host, and acts on all its VMs; otherwise for one VM."""
-    planned: bool = False
+    maintenance: bool = False
     """Planned maintenance: one update domain of a scope at a time."""
     moves: bool = False
     removes: bool = False
@@ -84,7 +84,7 @@ class Traits:
     @property
     def keeps_others_away(self) -> bool:
         """Acts on the host itself: a VM that was placed there meanwhile would be affected without being told."""
-        return self.planned and not self.moves
+        return self.maintenance and not self.moves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,20 +108,26 @@ _of_host = partial(Traits, source=Source.PLATFORM, of_host=True)
 _quarter, _ten_minutes = timedelta(minutes=15), timedelta(minutes=10)
 TRAITS: Mapping[Kind, Traits] = {
     Kind.RESTART: _of_user(type=EventType.REBOOT, minimum_notice=_quarter, description=USER_RESTART),
-    Kind.REDEPLOY: _of_user(type=EventType.REDEPLOY, minimum_notice=_ten_minutes, description=USER_REDEPLOY, moves=True),
+    Kind.REDEPLOY: _of_user(
+        type=EventType.REDEPLOY, minimum_notice=_ten_minutes, description=USER_REDEPLOY, moves=True
+    ),
     Kind.EVICTION: _of_platform(type=EventType.PREEMPT, minimum_notice=timedelta(seconds=30), removes=True),
     Kind.DELETION: _of_user(type=EventType.TERMINATE, minimum_notice=timedelta(minutes=5), removes=True),
     Kind.HOST_UPDATE: _of_host(
-        type=EventType.FREEZE, minimum_notice=_quarter, duration=9, description=HOST_MAINTENANCE, planned=True
+        type=EventType.FREEZE, minimum_notice=_quarter, duration=9, description=HOST_MAINTENANCE, maintenance=True
     ),
-    Kind.HOST_REBOOT: _of_host(type=EventType.REBOOT, minimum_notice=_quarter, description=HOST_MAINTENANCE, planned=True),
+    Kind.HOST_REBOOT: _of_host(
+        type=EventType.REBOOT, minimum_notice=_quarter, description=HOST_MAINTENANCE, maintenance=True
+    ),
     Kind.LIVE_MIGRATION: _of_host(
-        type=EventType.FREEZE, minimum_notice=_quarter, duration=5, description=MIGRATION, planned=True, moves=True
+        type=EventType.FREEZE, minimum_notice=_quarter, duration=5, description=MIGRATION, maintenance=True, moves=True
     ),
     Kind.DEGRADED_HARDWARE: _of_host(
-        type=EventType.REDEPLOY, minimum_notice=_ten_minutes, description=FAILURE, planned=True, moves=True
+        type=EventType.REDEPLOY, minimum_notice=_ten_minutes, description=FAILURE, maintenance=True, moves=True
     ),
-    Kind.HARDWARE_FAILURE: _of_host(type=EventType.REDEPLOY, minimum_notice=timedelta(0), description=FAILURE, moves=True),
+    Kind.HARDWARE_FAILURE: _of_host(
+        type=EventType.REDEPLOY, minimum_notice=timedelta(0), description=FAILURE, moves=True
+    ),
 }
 
 DEGRADED_NOTICE = timedelta(days=7)

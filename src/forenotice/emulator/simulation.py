@@ -371,7 +371,7 @@ class Simulation:
         down = {self._domain(operation) for operation in self._started.values() if budgets.excludes_others(operation)}
         chosen = []
         for operation in sorted(self._held.values(), key=_order):
-            planned = operation.kind.traits.planned
+            planned = operation.kind.traits.maintenance
             excluded = planned and budgets.is_excluded(self._domain(operation), down)
             if operation.id not in tried and not excluded and busy.isdisjoint(operation.vms):
                 chosen.append(operation)

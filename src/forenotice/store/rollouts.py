@@ -92,7 +92,7 @@ AWAITING = Query(
             _O.ended_at.is_(None),
             or_(
                 _O.status == Status.PLANNED.value,
-                *(_O.kind == kind.value for kind in Kind if kind.traits.planned and kind.traits.moves),
+                *(_O.kind == kind.value for kind in Kind if kind.traits.maintenance and kind.traits.moves),
             ),
         ),
         select(_S.host).where(_S.status == RolloutHostStatus.WAITING.value, _S.rollout.in_(select(_R.id).where(_LIVE))),

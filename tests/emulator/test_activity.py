@@ -26,7 +26,7 @@ def test_each_thing_is_told_once_with_what_did_not_go_as_written(emulator: Emula
     emulator.approve(emulator.simulation.live[0].id, "operator")
     told = teller.wait()
     assert [each.action for each in told] == ["event.approved", "event.started"]
-    assert told[0].message.endswith(" is approved by operator")
+    assert told[0].message.endswith(" was approved by an operator in its guests' place.")
     emulator.advance(timedelta(minutes=8))
     (late,) = teller.wait()
     assert (late.action, "it is too late to cancel it" in late.message) == ("scenario.differs", True)

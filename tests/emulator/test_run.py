@@ -108,9 +108,9 @@ def test_an_idle_emulator_is_driven_and_tells_what_happens(tmp_path: Path) -> No
         told = lines(process.stdout)
         next(told)
         said = [each["message"] for each in up_to(told, "event.canceled")]
-        assert said[0].startswith("Terminate of web-0 is announced, not before ")
+        assert said[0].startswith("Terminate of web-0 was announced, not before ")
         assert "GET of db met error-500, answered 500" in said
-        assert said[-1] == "Terminate of web-0 is cancelled and gone"
+        assert said[-1] == "Terminate of web-0 was cancelled."
         assert emulator.post("/play", scenario="rolling-update")["as"] == "web-0"
         (*_, last) = up_to(told, "scenario.waits")
         assert last["message"] == "the scenario waits for Freeze of web-0 to be gone"
@@ -123,7 +123,7 @@ def test_people_are_told_where_who_what_and_how(tmp_path: Path) -> None:
     with spawn(tmp_path, "two-events", "--as", "web-1", "--speed", "2", "--port", "0") as process:
         assert process.stdout is not None
         read = ""
-        while "is announced" not in read:
+        while "was announced" not in read:
             read += process.stdout.readline()
         process.terminate()
         _, err = process.communicate(timeout=DEADLINE)

@@ -112,6 +112,6 @@ def _print(text: str) -> int:
 
 
 def _complain(message: str, code: int) -> int:
-    said = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in message)
-    sys.stderr.write(f"forenotice: {said}\n")
+    printable = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in message)
+    sys.stderr.write(f"forenotice: {printable}\n")
     return code

@@ -4,7 +4,7 @@ import functools
 import itertools
 import textwrap
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Reversible
+from collections.abc import Iterable, Iterator, Mapping, Reversible
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -12,7 +12,6 @@ from typing import TypeVar
 
 from forenotice.core import errors
 from forenotice.core.journal import Entry
-from forenotice.core.operations import Event
 from forenotice.emulator import foreground
 from forenotice.emulator.control.listener import Control
 from forenotice.emulator.emulator import Emulator
@@ -31,15 +30,6 @@ AS_VM = "web-0"
 DEFAULT_CONTROL = "http://127.0.0.1:8255"
 LOOK = 0.2
 """Seconds at most until new requests are seen, which change nothing by themselves."""
-SENTENCES: Mapping[str, Callable[[Event], str]] = {
-    "event.scheduled": lambda event: f"is announced, not before {event.not_before:%H:%M:%S} ({event.id})",
-    "event.approved": lambda event: f"is approved by {event.approved_by}",
-    "event.silence_withdrawn": lambda _: "is no longer approved by silence: a guest has polled",
-    "event.started": lambda _: "is started",
-    "event.completed": lambda _: "is gone",
-    "event.canceled": lambda _: "is cancelled and gone",
-    "event.failed": lambda _: "has failed and is gone",
-}
 
 
 def load_scenario(name_or_path: str, settings: EmulatorSettings) -> Scenario:
@@ -197,12 +187,13 @@ class ActivityLog:
         new = _since(self._simulation.entries, self._entry)
         self._entry = self._simulation.entries[-1]
         for entry in new:
-            if entry.event is not None and entry.action in SENTENCES:
-                event = self._simulation.event(entry.event)
+            sentence = self._simulation.sentence(entry)
+            if sentence is not None:
+                event = self._simulation.event(str(entry.event))
                 yield LogLine(
                     at=entry.at,
                     action=entry.action,
-                    message=f"{event.type} of {', '.join(event.resources)} {SENTENCES[entry.action](event)}",
+                    message=f"{sentence} ({event.id})" if entry.action == "event.scheduled" else sentence,
                     facts={
                         "event": event.id,
                         "type": str(event.type),

@@ -29,6 +29,7 @@ from forenotice.core.operations import DEGRADED_NOTICE, Event, EventType, Kind, 
 from forenotice.core.timing import ENDED_APPROVABLE, Timing, whole_second_up
 from forenotice.publication import NullPublisher, Publication, Publisher
 from forenotice.runtime import new_id
+from forenotice.views import wording
 
 GROUP = "emulated"
 KEY = fleet.group_key(GROUP)
@@ -252,6 +253,13 @@ class Simulation:
         )
         self._settle(now)
         return self.event(event.id)
+
+    def sentence(self, entry: Entry) -> str | None:
+        """What an entry says of its event; None: it is not about one."""
+        if entry.event is None or not entry.action.startswith("event."):
+            return None
+        event = self.event(entry.event)
+        return wording.sentence(replace(entry, data={"type": event.type, "resources": event.resources, **entry.data}))
 
     def approve(self, event_id: str, by: str, now: datetime) -> None:
         """As an operator would."""

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from forenotice.core import explanations, fleet, operations
+from forenotice.core import explanations, fleet, journal, operations
 from forenotice.core.announcements import BY_POLICY, BY_SILENCE
 from forenotice.core.rollout_progress import PAUSED_BY
-from forenotice.views.history import Entry
+from forenotice.views import history
 
 NOUNS: Mapping[str, str] = {
     "event": "Events",
@@ -29,7 +29,7 @@ NOUNS: Mapping[str, str] = {
 
 WORDS: Mapping[str, tuple[str, str]] = {
     "event.scheduled": ("Announced", "{type} of {vms} was announced, not before {not_before}.{approved}"),
-    "event.approved": ("Approved", "The event was approved {by}{late}."),
+    "event.approved": ("Approved", "{event} was approved {by}{late}."),
     "event.silence_withdrawn": (
         "Approval by silence withdrawn",
         "A guest of {scope} has polled: silence no longer counts as approval of the event.",
@@ -39,7 +39,7 @@ WORDS: Mapping[str, tuple[str, str]] = {
     "event.started": ("Started", "{type} of {vms} started."),
     "event.completed": ("Completed", "{type} of {vms} completed."),
     "event.failed": ("Failed", "{type} of {vms} failed: {failures}."),
-    "event.canceled": ("Cancelled", "The event was cancelled{left}."),
+    "event.canceled": ("Cancelled", "{event} was cancelled{left}."),
     "operation.planned": (
         "Planned",
         "An operation was planned: {kind} of {vms} on {host}, not before {not_before}; "
@@ -122,6 +122,7 @@ POLICY: Mapping[str, str] = {
     "min_available": "at least {} of its VMs left",
     "windows": "windows {}",
 }
+Entry = history.Entry | journal.Entry
 TIMES = ("not_before", "announce_at", "to", "before", "journal")
 
 
@@ -159,6 +160,7 @@ def _parts(entry: Entry) -> dict[str, str]:
         "rollout": f" of rollout {entry.rollout}" if entry.rollout else "",
         "kind": kind_of(data.get("kind")),
         "type": str(data.get("type") or "Maintenance"),
+        "event": f"{data['type']} of {several(named)}" if named and data.get("type") else "The event",
         "vms": several(named) if named else scope_of(entry.scope),
         "failures": failed(data.get("failures") or data.get("results") or {}),
         "done": f"; it has finished with {several(done)}" if done else "",

@@ -85,7 +85,7 @@ def test_a_scenario_is_picked_and_stepped_through_to_its_end(page: Page) -> None
     assert statuses(page) == []
     assert "Rolling update: all is played" in over.text
     assert "Next: nothing by itself" in over.text
-    assert "Freeze of c is gone" in over.text
+    assert "Freeze of c completed." in over.text
     assert len(set(re.findall(r'id="bar-([0-9A-F-]+)-[abc]"', over.html))) == 3
     refused = page.send("/step", 409)
     assert "nothing happens by itself now" in refused.text
@@ -151,7 +151,7 @@ def test_a_defect_is_told() -> None:
 def test_events_by_hand_are_approved_and_cancelled_in_the_guests_place(page: Page) -> None:
     said = page.send("/announce", kind="redeploy", resources="web-0, db", notice="5m", takes="1m", description="Now.")
     assert "Redeploy of db, web-0 is Scheduled." in said.text
-    assert "Redeploy of db, web-0 is announced, not before" in said.text
+    assert "Redeploy of db and web-0 was announced, not before" in said.text
     page.send("/announce", kind="freeze", resources="", notice="", takes="", description="")
     first, second = page.emulator.get("/state")["events"]
     assert (first["description"], second["resources"]) == ("Now.", ["web-0"])

@@ -52,10 +52,10 @@ def resume(controller: Controller, _: Fields) -> str:
 
 def reset(controller: Controller, _: Fields) -> str:
     controller.emulator.reset()
-    said = "All is reset: no scenario, no events, no faults, no requests. The VMs stay."
+    done = "All is reset: no scenario, no events, no faults, no requests. The VMs stay."
     if controller.emulator.clock.ahead < A_SECOND:
-        return said
-    return f"{said} The clock stays ahead of this machine's: only a new start of the emulator sets it back."
+        return done
+    return f"{done} The clock stays ahead of this machine's: only a new start of the emulator sets it back."
 
 
 def announce(controller: Controller, form: Fields) -> str:

@@ -119,11 +119,11 @@ class Pages:
         try:
             do = partial(FORMS[request.url.path].act, self._controller, form)
             key = form.get("form_key") and f"{request.url.path} {hashlib.sha256(body).hexdigest()}"
-            said = await self._results.once(key or "", do)
+            message = await self._results.once(key or "", do)
         except (errors.RefusedError, errors.NotFoundError, errors.ConflictError) as error:
             return await run_in_threadpool(self._page, request, form, error)
         answer = RedirectResponse(f"{HOME}{query}{actions.fragment(request.url.path, form)}", 303)
-        responses.say(answer, responses.name("said", request), said)
+        responses.say(answer, responses.name("said", request), message)
         return answer
 
     async def _file(self, request: Request) -> Response:
@@ -287,7 +287,7 @@ class FormResults:
         """By the key of the form, oldest first."""
 
     async def once(self, key: str, do: Callable[[], str]) -> str:
-        """What was said when it was done, or what was raised; a form without a key is carried out each time."""
+        """The message or the error of the first time; a form without a key is carried out each time."""
         task = self._known.get(key)
         if task is None:
             task = asyncio.create_task(run_in_threadpool(do))

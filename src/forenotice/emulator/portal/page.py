@@ -11,10 +11,9 @@ from functools import cache
 from typing import Any
 
 from forenotice.core import errors
-from forenotice.core.journal import Entry
 from forenotice.core.operations import Event, Operation, Status
 from forenotice.core.timing import Timing
-from forenotice.emulator import faults, run
+from forenotice.emulator import faults
 from forenotice.emulator.control.app import Controller, key_of
 from forenotice.emulator.emulator import Emulator
 from forenotice.emulator.endpoint import PollPreview
@@ -59,20 +58,7 @@ class Poller:
 class HistoryEntry:
     key: str
     at: datetime
-    said: str
-    not_before: datetime | None
-    """Of what was announced."""
-
-    @classmethod
-    def of(cls, index: int, entry: Entry, event: Event) -> "HistoryEntry":
-        announced = entry.action == "event.scheduled"
-        what = "is announced" if announced else run.SENTENCES[entry.action](event)
-        return cls(
-            key=f"{event.id}-{index}",
-            at=entry.at,
-            said=f"{event.type} of {', '.join(event.resources)} {what}",
-            not_before=event.not_before if announced else None,
-        )
+    sentence: str
 
 
 @cache
@@ -124,11 +110,12 @@ def _happened(emulator: Emulator) -> list[HistoryEntry]:
     """Newest first."""
     simulation = emulator.simulation
     newest_first = ((index, simulation.entries[index]) for index in range(len(simulation.entries) - 1, -1, -1))
-    known = (each for each in newest_first if each[1].event and each[1].action in run.SENTENCES)
-    return [
-        HistoryEntry.of(index, entry, simulation.event(str(entry.event)))
-        for index, entry in itertools.islice(known, HISTORY)
-    ]
+    found = (
+        HistoryEntry(key=f"{entry.event}-{index}", at=entry.at, sentence=sentence)
+        for index, entry in newest_first
+        if (sentence := simulation.sentence(entry)) is not None
+    )
+    return list(itertools.islice(found, HISTORY))
 
 
 def _chosen(controller: Controller, name: str, resources: str) -> dict[str, Any]:
@@ -192,7 +179,7 @@ def _callers(emulator: Emulator) -> dict[str, Any]:
 @dataclass(frozen=True, slots=True)
 class Upcoming:
     at: datetime
-    said: str
+    sentence: str
 
 
 def following(emulator: Emulator) -> Upcoming | None:
@@ -278,13 +265,13 @@ def _bars(emulator: Emulator, event: Event) -> Iterator[Bar]:
     if event.status.live:
         start = max(event.not_before, emulator.clock.now()) if started is None else started
         end = start + emulator.simulation.takes(event)
-    said = f"{event.type} of {', '.join(event.resources)}: {event.status}, NotBefore {event.not_before:%H:%M:%S} UTC"
+    label = f"{event.type} of {', '.join(event.resources)}: {event.status}, NotBefore {event.not_before:%H:%M:%S} UTC"
     for name in event.resources:
         yield Bar(
             id=f"{event.id}-{name}",
             lane=name,
             type=str(event.type),
-            label=said,
+            label=label,
             begin=event.created_at,
             not_before=event.not_before,
             start=start,
@@ -307,13 +294,13 @@ def _planned(life: PlannedEvent, index: int, began: datetime, timing: Timing) ->
 
     after = f"after {_written(life.announced)}" if life.announced else "at once"
     starts = "cancelled" if life.started is None else f"started after {_written(life.started)}"
-    said = f"{life.event.type} of {', '.join(life.event.resources)}: announced {after}, {starts}"
+    label = f"{life.event.type} of {', '.join(life.event.resources)}: announced {after}, {starts}"
     for name in life.event.resources:
         yield Bar(
             id=f"plan-{index}-{name}",
             lane=name,
             type=str(life.event.type),
-            label=f"{said}, gone after {_written(life.ended)}",
+            label=f"{label}, gone after {_written(life.ended)}",
             begin=at(life.announced),
             start=None if life.started is None else at(life.started),
             end=at(life.ended),
@@ -323,8 +310,8 @@ def _planned(life: PlannedEvent, index: int, began: datetime, timing: Timing) ->
 def _of_trouble(trouble: PlannedFault, index: int, began: datetime, timing: Timing) -> Bar:
     begin = began + timing.shortened(trouble.since)
     end = None if trouble.until is None else began + timing.shortened(trouble.until)
-    said = f"fault {trouble.name}: switched on after {_written(trouble.since)}"
-    return Bar(id=f"plan-fault-{index}", lane=trouble.name, type=FAULT, label=said, begin=begin, start=begin, end=end)
+    label = f"fault {trouble.name}: switched on after {_written(trouble.since)}"
+    return Bar(id=f"plan-fault-{index}", lane=trouble.name, type=FAULT, label=label, begin=begin, start=begin, end=end)
 
 
 def _written(since: timedelta) -> str:

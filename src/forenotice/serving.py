@@ -31,7 +31,7 @@ from forenotice.metadata.published import LoopPublisher, PublishedFleet
 from forenotice.metadata.server import MetadataServer, new_event_loop
 from forenotice.portal.pages.sign_in import SignInLink
 from forenotice.runtime import Runtime
-from forenotice.service import clocks, gates, tokens, upkeep
+from forenotice.service import clocks, gates, housekeeping, tokens
 from forenotice.service.context import Service
 from forenotice.service.follower import Follower
 from forenotice.service.guests import Guests
@@ -234,8 +234,8 @@ def _prepare(settings: Settings, service: Service) -> int:
     # SQLite is brought up to date by itself, PostgreSQL only by `forenotice migrate`.
     service.store = open_store(settings.database_url, migrate=alone)
     clocks.require_sane(service)
-    upkeep.notice_restored_backup(service)
-    upkeep.resume(service, alone=alone)
+    housekeeping.notice_restored_backup(service)
+    housekeeping.resume(service, alone=alone)
     if settings.demo:
         demo.make_fleet(service)
     _look_at_tokens(settings, service)
@@ -285,7 +285,7 @@ def _options(settings: Settings) -> Options:
         rate=settings.guest_rate,
         burst=settings.guest_burst,
         wait_cap=settings.wait_cap,
-        first_answer_delay=settings.first_answer_delay,
+        first_response_delay=settings.first_response_delay,
         versions=versions.AS_SEEN if settings.first_version_dates is DateForm.RFC1123 else versions.AS_PUBLISHED,
         proxy=proxy,
         names=frozenset((*settings.metadata_name, *_hosts(settings))),

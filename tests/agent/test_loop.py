@@ -404,7 +404,7 @@ def test_peers_are_told_of_an_event_as_long_as_it_lives(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.loop.configure(shared_config)
     front = bench.loop._parts.network
-    front.keep_up(shared_config, (ME,))
+    front.apply(shared_config, (ME,))
     peers = front._peers
     assert peers is not None
     shared = coming(resources=(ME, "web-9"))

@@ -47,15 +47,15 @@ def network(written: io.StringIO) -> Iterator[Network]:
 
 
 def test_nothing_listens_unless_asked_for(network: Network, written: io.StringIO) -> None:
-    network.keep_up(Config(), ("web-0",))
+    network.apply(Config(), ("web-0",))
     assert written.getvalue() == ""
 
 
 def test_pages_and_their_end(network: Network, place: str) -> None:
-    network.keep_up(Config(listen=place), ())
+    network.apply(Config(listen=place), ())
     assert [ask(place, "GET", path).status for path in ("/healthz", "/readyz", "/metrics")] == [200, 200, 200]
     assert ask(place, "POST", READY_PATH, b"{}").status == 404
-    network.keep_up(Config(), ())
+    network.apply(Config(), ())
     with pytest.raises(OSError, match="refused"):
         ask(place, "GET", "/healthz")
 
@@ -63,11 +63,11 @@ def test_pages_and_their_end(network: Network, place: str) -> None:
 def test_an_address_that_is_taken_is_tried_again(network: Network, place: str, written: io.StringIO) -> None:
     host, _, port = place.rpartition(":")
     with socket.create_server((host, int(port))):
-        network.keep_up(Config(listen=place), ())
+        network.apply(Config(listen=place), ())
         assert "listen.failed" in written.getvalue()
 
     def listens() -> bool:
-        network.keep_up(Config(listen=place), ())
+        network.apply(Config(listen=place), ())
         return "listen.started" in written.getvalue()
 
     until(listens)
@@ -79,7 +79,7 @@ def test_pages_do_not_depend_on_peers(network: Network, place: str, written: io.
     config = Config(listen=place, peers=PeersConfig(secret_file=str(secret)))
     network.announce(SHARED)
     assert network.unacknowledged("E1") == {}, "peers are not configured yet"
-    network.keep_up(config, ("web-0",))
+    network.apply(config, ("web-0",))
     assert ask(place, "GET", "/healthz").status == 200
     assert ask(place, "POST", READY_PATH, b"{}").status == 404
     assert network.unacknowledged("E1")["web-1"].startswith(f"the peers' secret {secret} cannot be read")
@@ -87,7 +87,7 @@ def test_pages_do_not_depend_on_peers(network: Network, place: str, written: io.
     secret.write_text(SECRET)
 
     def joined() -> bool:
-        network.keep_up(config, ("web-0",))
+        network.apply(config, ("web-0",))
         return ask(place, "POST", READY_PATH, b"{}").status == 401
 
     until(joined)
@@ -97,7 +97,7 @@ def test_pages_do_not_depend_on_peers(network: Network, place: str, written: io.
 def test_peers_are_told_as_soon_as_they_are_joined(network: Network, place: str, secret: Path) -> None:
     config = Config(listen=place, peers=PeersConfig(secret_file=str(secret), addresses={"web-1": "127.0.0.1:1"}))
     network.announce(SHARED)
-    network.keep_up(config, ("web-0",))
+    network.apply(config, ("web-0",))
     assert set(network.unacknowledged("E1")) == {"web-1"}
     network.announce({})
     assert network.unacknowledged("E1") == {}
@@ -112,10 +112,10 @@ def test_a_changed_secret_is_read_again_with_the_configuration(network: Network,
         return ask(place, "POST", READY_PATH, body, {HEADER: Signer(by.encode()).sign(message, body)}).status
 
     config = msgspec.convert(read, Config)
-    network.keep_up(config, ("web-0",))
+    network.apply(config, ("web-0",))
     assert accepted(SECRET) == 200
     secret.write_text("known to some of them")
-    network.keep_up(config, ("web-0",))
+    network.apply(config, ("web-0",))
     assert accepted(SECRET) == 200
-    network.keep_up(msgspec.convert(read, Config), ("web-0",))
+    network.apply(msgspec.convert(read, Config), ("web-0",))
     assert (accepted(SECRET), accepted("known to some of them")) == (401, 200)

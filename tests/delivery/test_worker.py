@@ -22,7 +22,7 @@ from forenotice.core import errors
 from forenotice.core.journal import SubscriptionState
 from forenotice.delivery import cycle, subscriptions
 from forenotice.delivery.worker import Worker
-from forenotice.service import upkeep
+from forenotice.service import housekeeping
 from forenotice.service.calls import SYSTEM
 from forenotice.ssrf import EVERYWHERE, OutgoingClient
 from forenotice.store.database import Store
@@ -86,7 +86,7 @@ def test_a_restored_database_repeats_no_id_under_the_same_source(teller: Teller)
         teller.subscribe(receiver)
         teller.approve("before")
         receiver.until(lambda receiver: receiver.taken)
-        epoch = upkeep.begin_epoch(teller.service)
+        epoch = housekeeping.begin_epoch(teller.service)
         teller.approve("after")
         # Other lanes may be delivered after it.
         receiver.until(lambda receiver: any(event.get("subject") == "after" for event in receiver.taken))

@@ -94,7 +94,7 @@ def test_a_store_that_hangs_does_not_keep_a_first_poll_waiting() -> None:
 
 
 def test_the_first_answer_can_be_delayed() -> None:
-    with running(fleet=fleet(), options=Options(first_answer_delay=0.4)) as server, server.connect() as client:
+    with running(fleet=fleet(), options=Options(first_response_delay=0.4)) as server, server.connect() as client:
         client.send(request())
         until(lambda: bool(server.guests.heards))
         assert client.is_silent()

@@ -7,7 +7,7 @@ import pytest
 from tests.portal.running import Portal, Visitor
 
 from forenotice.portal.pages.sign_in import SignInLink
-from forenotice.service import calls, tokens, upkeep
+from forenotice.service import calls, housekeeping, tokens
 
 
 def test_a_token_signs_in(portal: Portal) -> None:
@@ -71,7 +71,7 @@ def test_a_page_that_keeps_itself_up_to_date_does_not_keep_the_session(portal: P
         transaction.sessions.prolong(digest, soon)
 
     def ends_at() -> datetime:
-        upkeep.keep_up(portal.service)
+        housekeeping.run(portal.service)
         with portal.service.store.read() as reader:
             found = reader.sessions.find(digest)
         assert found is not None

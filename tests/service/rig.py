@@ -15,7 +15,7 @@ from forenotice.drivers.call_queue import CallTerms, Driver, DriverChoice
 from forenotice.drivers.simulated import SimulatedDriver
 from forenotice.publication import Publication
 from forenotice.runtime import Runtime
-from forenotice.service import history, maintenance, queries, tick, upkeep
+from forenotice.service import history, housekeeping, maintenance, queries, tick
 from forenotice.service.calls import Call
 from forenotice.service.context import Service
 from forenotice.service.guests import Guests
@@ -105,7 +105,7 @@ class Rig:
         self.asked: list[Task] = []
 
     def settle_demo(self) -> "Rig":
-        upkeep.resume(self.service, alone=True)
+        housekeeping.resume(self.service, alone=True)
         demo.make_fleet(self.service)
         return self
 

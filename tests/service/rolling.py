@@ -13,7 +13,7 @@ from forenotice.core.roles import EVERYTHING
 from forenotice.core.rollout_progress import GateCheck
 from forenotice.core.rollouts import KINDS, GateResult, Options, RolloutSpec
 from forenotice.drivers.simulated import SimulatedDriver
-from forenotice.service import fleet, fleetfile, history, rollout_progress, rollouts, tick, upkeep
+from forenotice.service import fleet, fleetfile, history, housekeeping, rollout_progress, rollouts, tick
 from forenotice.service.calls import SYSTEM, Call
 
 
@@ -32,7 +32,7 @@ class Rolling(Rig):
     fleet: dict[str, Any]
 
     def settle(self, document: dict[str, Any]) -> "Rolling":
-        upkeep.resume(self.service, alone=True)
+        housekeeping.resume(self.service, alone=True)
         found = fleetfile.parse(json.dumps(document).encode(), "json")
         fleet.apply(self.service, SYSTEM, found, prune=False, dry_run=False)
         self.fleet = document

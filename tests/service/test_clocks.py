@@ -14,7 +14,7 @@ from forenotice.core import errors
 from forenotice.core.fleet import Listening
 from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind
-from forenotice.service import clocks, fleet, history, maintenance, queries, sessions, tick, tokens, upkeep
+from forenotice.service import clocks, fleet, history, housekeeping, maintenance, queries, sessions, tick, tokens
 from forenotice.service.calls import Call
 from forenotice.service.context import Telemetry
 from forenotice.store.database import Store
@@ -41,7 +41,7 @@ def started(store: Store, machine: Machine, *, speed: float = 1) -> Rig:
     """As a process starts."""
     rig = Rig(store, clock=machine.clock(), speed=speed)
     clocks.require_sane(rig.service)
-    upkeep.resume(rig.service, alone=True)
+    housekeeping.resume(rig.service, alone=True)
     return rig.settle_demo()
 
 
@@ -67,10 +67,10 @@ def live(rig: Rig, machine: Machine, **duration: float) -> None:
     """The service runs meanwhile."""
     left = timedelta(**duration)
     while left > timedelta(0):
-        step = min(left, upkeep.INTERVAL)
+        step = min(left, housekeeping.INTERVAL)
         machine.live(seconds=step.total_seconds())
         rig.tick()
-        upkeep.keep_up(rig.service)
+        housekeeping.run(rig.service)
         left -= step
 
 
@@ -116,7 +116,7 @@ def test_what_was_over_before_a_jump_waits_for_guests_to_look(rig: Rig, machine:
     event = restart(rig)
     for _ in range(48):
         machine.live(seconds=20)
-        upkeep.keep_up(rig.service)
+        housekeeping.run(rig.service)
     machine.set(hours=1)
     assert status(rig, event) == "Scheduled"
     assert starts_within(rig, machine, event, 2, after=timedelta(seconds=29))
@@ -144,7 +144,7 @@ def test_a_jump_is_accounted_for_at_once_though_nothing_is_due(rig: Rig, machine
     machine.set(hours=1)
     assert not tick.tick(rig.service).tasks
     assert rig.service.clock_has_jumped
-    upkeep.keep_up(rig.service)
+    housekeeping.run(rig.service)
     assert not rig.service.clock_has_jumped
 
 
@@ -156,7 +156,7 @@ def test_ahead_and_back_again_time_goes_on(rig: Rig, machine: Machine) -> None:
     assert rig.approve("db", "vm:db", event.id) is None
     live(rig, machine, minutes=10)
     assert status(rig, event) == "Completed"
-    [trouble] = upkeep.troubles(rig.service)
+    [trouble] = housekeeping.problems(rig.service)
     assert trouble.startswith("the clock is 86400 s behind the journal")
     waits = restart(rig, "web-0")
     assert "The clock is 86400 s behind the journal" in queries.explain_event(rig.service, waits.id).sentence
@@ -184,7 +184,7 @@ def test_a_clock_that_was_set_right_is_accepted(sqlite_store: Store, rig: Rig, m
     assert (entry.by, entry.reason) == ("offline", "the battery was empty")
     with pytest.raises(errors.ConflictError, match="nothing to accept"):
         clocks.accept(again.service, ADMIN)
-    assert upkeep.troubles(again.service) == []
+    assert housekeeping.problems(again.service) == []
     vm = queries.vm(again.service, "db")
     assert vm.listening
     assert vm.last_heard is not None
@@ -289,7 +289,7 @@ def test_a_jump_while_nobody_serves_is_no_notice_either(sqlite_store: Store, rig
 
 def test_a_stop_is_no_jump(sqlite_store: Store, rig: Rig, machine: Machine) -> None:
     event = restart(rig)
-    upkeep.keep_up(rig.service)
+    housekeeping.run(rig.service)
     machine.live(hours=1)
     again = started(sqlite_store, machine)
     assert rig.actions(action="clock.jumped") == []
@@ -312,7 +312,7 @@ def servers(migrated_postgres_url: str) -> Iterator[list[Rig]]:
 
             rig = Rig(store, clock=SystemClock(wall=wall))
             clocks.require_sane(rig.service)
-            upkeep.resume(rig.service, alone=False)
+            housekeeping.resume(rig.service, alone=False)
             found.append(rig)
         yield found
 
@@ -323,7 +323,7 @@ def test_servers_go_by_the_clock_of_their_database(servers: list[Rig]) -> None:
     for rig in servers:
         assert abs(rig.clock.now() - datetime.now(UTC)) < timedelta(seconds=5)
         assert rig.clock.behind < timedelta(seconds=5)
-        upkeep.keep_up(rig.service)
+        housekeeping.run(rig.service)
         assert abs(rig.service.expiry_from - datetime.now(UTC)) < timedelta(minutes=1), "the grace is by that clock"
     event = restart(one)
     assert status(two, event) == "Scheduled"
@@ -339,7 +339,7 @@ def test_servers_account_for_a_jump_of_their_database_once(servers: list[Rig]) -
     def jump(rig: Rig) -> None:
         # As if the database had stood an hour earlier when it was last asked.
         rig.clock.go_on_from(_earlier(rig.clock.mark()))
-        upkeep.keep_up(rig.service)
+        housekeeping.run(rig.service)
 
     for rig in servers:
         jump(rig)

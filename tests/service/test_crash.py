@@ -13,7 +13,7 @@ from tests.service.rig import OPERATOR, START, ManualClock, Rig
 from forenotice import runtime
 from forenotice.core import errors
 from forenotice.core.operations import Kind
-from forenotice.service import calls, clocks, fleet, maintenance, queries, tick, upkeep
+from forenotice.service import calls, clocks, fleet, housekeeping, maintenance, queries, tick
 from forenotice.service.follower import Follower
 from forenotice.store.database import Store
 from forenotice.store.opener import open_store
@@ -29,7 +29,7 @@ def test_what_had_started_goes_on_under_the_same_id(store: Store) -> None:
     (task,) = tick.tick(rig.service).tasks
     again = Rig(store, clock=rig.clock)
     assert not tick.tick(again.service).tasks
-    upkeep.resume(again.service, alone=True)
+    housekeeping.resume(again.service, alone=True)
     (repeated,) = tick.tick(again.service).tasks
     assert (repeated.operation, repeated.attempt) == (task.operation, task.attempt) == (operation.id, 1)
 

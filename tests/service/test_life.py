@@ -10,7 +10,7 @@ from forenotice.core.driver_calls import Finished, Outcome, Task
 from forenotice.core.fleet import Listening
 from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind, Status
-from forenotice.service import fleet, history, maintenance, queries, upkeep
+from forenotice.service import fleet, history, housekeeping, maintenance, queries
 from forenotice.store.database import Store
 from forenotice.views.fleet import HostChange, PolicyChange
 
@@ -175,10 +175,10 @@ def test_our_own_downtime_is_nobodys_silence(store: Store) -> None:
     rig = Rig(store).settle_demo()
     listen_by_polling(rig, "vm:db")
     rig.guests.heard({"vm:db": rig.clock.now()})
-    upkeep.keep_up(rig.service)
+    housekeeping.run(rig.service)
     rig.clock.advance(hours=30)
     again = Rig(store, clock=rig.clock)
-    upkeep.resume(again.service, alone=True)
+    housekeeping.resume(again.service, alone=True)
     assert queries.vm(again.service, "db").listening
     again.clock.advance(hours=24)
     assert not queries.vm(again.service, "db").listening
@@ -197,11 +197,11 @@ def test_a_first_poll_counts_also_for_a_vm_that_was_there_before(rig: Rig) -> No
 
 def test_a_machine_that_slept_was_not_told_anything(rig: Rig) -> None:
     listen_by_polling(rig, "vm:db")
-    upkeep.keep_up(rig.service)
+    housekeeping.run(rig.service)
     rig.guests.heard({"vm:db": rig.clock.now()})
     (operation,) = rig.schedule(Kind.RESTART, "web-0")
     rig.clock.advance(hours=25)
-    upkeep.keep_up(rig.service)
+    housekeeping.run(rig.service)
     assert queries.vm(rig.service, "db").listening
     rig.tick()
     assert queries.operation(rig.service, operation.id).status == "Scheduled"

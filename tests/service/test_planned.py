@@ -11,7 +11,7 @@ from forenotice.core import errors
 from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind
 from forenotice.core.roles import EVERYTHING, access
-from forenotice.service import fleet, maintenance, overview, preview, queries, upkeep
+from forenotice.service import fleet, housekeeping, maintenance, overview, preview, queries
 from forenotice.service.calls import Call
 from forenotice.views.fleet import HostChange, PolicyChange, VmChange
 
@@ -83,7 +83,7 @@ def test_guests_see_it_when_the_opening_minus_its_notice_is_reached(night: Rig) 
 def test_another_process_announces_what_one_that_died_had_planned(night: Rig) -> None:
     (operation,) = night.schedule(Kind.HOST_UPDATE, "host-b", notice=timedelta(hours=1))
     other = Rig(night.service.store, clock=ManualClock(TOLD - timedelta(minutes=46)))
-    upkeep.resume(other.service, alone=False)
+    housekeeping.resume(other.service, alone=False)
     other.tick()
     assert state(other, operation).status == "Planned"
     look_at(other, TOLD - timedelta(minutes=45))

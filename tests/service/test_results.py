@@ -9,7 +9,7 @@ from forenotice.core import errors
 from forenotice.core.driver_calls import Finished, Task
 from forenotice.core.operations import Kind
 from forenotice.drivers.call_queue import CallTerms
-from forenotice.service import queries, results, tick, upkeep
+from forenotice.service import housekeeping, queries, results, tick
 from forenotice.service.calls import Call
 from forenotice.store.database import Store
 
@@ -68,7 +68,7 @@ def test_the_same_again_is_the_same_and_another_one_is_refused(rig: Rig) -> None
 def test_it_is_taken_up_after_whoever_asked_has_died(rig: Rig, store: Store) -> None:
     task = started(rig)
     again = Rig(store, clock=rig.clock, terms=AWAITED)
-    upkeep.resume(again.service, alone=True)
+    housekeeping.resume(again.service, alone=True)
     tell(again, task)
     assert not tick.tick(again.service).tasks
     again.run(3)
@@ -119,8 +119,8 @@ def test_answers_are_forgotten_a_day_after_the_end(rig: Rig) -> None:
     task = started(rig)
     tell(rig, task)
     rig.clock.advance(hours=25)
-    upkeep.keep_up(rig.service)
+    housekeeping.run(rig.service)
     assert stored(rig, task)
     rig.run(3)
-    upkeep.keep_up(rig.service)
+    housekeeping.run(rig.service)
     assert not stored(rig, task)

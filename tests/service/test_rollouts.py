@@ -18,7 +18,7 @@ from forenotice.core.roles import EVERYTHING
 from forenotice.core.rollouts import RolloutHostStatus, RolloutSpec
 from forenotice.core.timing import Timing
 from forenotice.core.windows import parse
-from forenotice.service import fleet, fleetfile, maintenance, queries, rollout_progress, rollouts, upkeep
+from forenotice.service import fleet, fleetfile, housekeeping, maintenance, queries, rollout_progress, rollouts
 from forenotice.service.calls import Call
 from forenotice.service.gates import Gates
 from forenotice.ssrf import OutgoingClient
@@ -453,7 +453,7 @@ class Mortal(Rolling):
         gates = self.service.gates
         self.service = Rolling(self.service.store, clock=self.clock, speed=SPEED).service
         self.service.gates = gates
-        upkeep.resume(self.service, alone=True)
+        housekeeping.resume(self.service, alone=True)
         self.service.expiry_from = self.clock.now()
 
 
@@ -491,7 +491,7 @@ def test_a_process_that_dies_while_it_announces_many_leaves_no_gap(store: Store)
     rig.service.store = store
     assert 0 < rig.show(found).progress.under_way < rig.show(found).progress.waiting + rollout_progress.CANDIDATES
     again = Rolling(store, speed=SPEED, clock=rig.clock)
-    upkeep.resume(again.service, alone=True)
+    housekeeping.resume(again.service, alone=True)
     again.step()
     assert again.show(found).progress.waiting == 0
 

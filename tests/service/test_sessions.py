@@ -8,7 +8,7 @@ import pytest
 from tests.service.rig import OPERATOR, START, Rig
 
 from forenotice.core import errors, journal
-from forenotice.service import history, sessions, tokens, upkeep
+from forenotice.service import history, housekeeping, sessions, tokens
 from forenotice.store import writer
 
 HERE = "127.0.0.7"
@@ -187,7 +187,7 @@ def test_whoever_only_reads_waits_for_no_writer(rig: Rig) -> None:
         sessions.resume(rig.service, secret, used=True)
     assert monotonic() - begun < writer.PATIENCE_SECONDS / 2
     assert tokens.show(rig.service, made.id).last_used_at == rig.clock.now()
-    upkeep.keep_up(rig.service)
+    housekeeping.run(rig.service)
     assert not rig.service.used
     assert not rig.service.prolonged
     with rig.service.store.read() as reader:

@@ -61,10 +61,10 @@ def test_what_is_given_beats_the_demo() -> None:
 
 def test_flags_before_variables_before_file_before_defaults(tmp_path: Path) -> None:
     file = tmp_path / "n.toml"
-    file.write_text('speed = 2\nwait_cap = 2\nfirst_answer_delay = 2.5\nmetadata = ["[::1]:2"]\n')
+    file.write_text('speed = 2\nwait_cap = 2\nfirst_response_delay = 2.5\nmetadata = ["[::1]:2"]\n')
     variables = {"FORENOTICE_SPEED": "3", "FORENOTICE_WAIT_CAP": "3", "FORENOTICE_CONFIG": str(file)}
     found = settings.load({"speed": "4"}, variables)
-    assert (found.speed, found.wait_cap, found.first_answer_delay) == (4, 3, 2.5)
+    assert (found.speed, found.wait_cap, found.first_response_delay) == (4, 3, 2.5)
     assert found.metadata == (Listener(at=Address(host="::1", port=2)),)
     assert found.config == file
 
@@ -186,7 +186,7 @@ BAD = [
     ("guest_rate", "0"),
     ("guest_rate", "1e-308"),
     ("wait_cap", "1e9"),
-    ("first_answer_delay", "121"),
+    ("first_response_delay", "121"),
     ("as", "a/b"),
     ("proxy_trusted", "10.0.0.1/8"),
     ("proxy_style", "aws"),

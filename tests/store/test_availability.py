@@ -178,7 +178,7 @@ def test_a_file_that_is_spoilt_is_not_written_to(
     sqlite_store: Store, sqlite_path: Path, name: str, spoil: Callable[[Path], None], remedy: str
 ) -> None:
     keep(sqlite_store, host("a"))
-    sqlite_store.settle()
+    sqlite_store.checkpoint()
     sqlite_store.backup(sqlite_path.with_name("backup.db"))
     keep(sqlite_store, host("b"))
 
@@ -195,7 +195,7 @@ def test_a_file_that_is_spoilt_is_not_written_to(
 
 def test_a_file_that_sqlite_itself_makes_smaller_is_still_written_to(sqlite_store: Store, sqlite_path: Path) -> None:
     keep(sqlite_store, *(host(f"host-{number:04}") for number in range(2000)))
-    sqlite_store.settle()
+    sqlite_store.checkpoint()
     keep(sqlite_store, host("a"))
     before = sqlite_path.stat().st_size
     with closing(sqlite3.connect(sqlite_path)) as connection:

@@ -224,7 +224,7 @@ def test_a_database_that_is_missing_or_cut_off_is_refused_where_one_was_in_use(
     sqlite_store: Store, sqlite_path: Path, left: int | None
 ) -> None:
     keep(sqlite_store, host("a"), entry("host.added"))
-    sqlite_store.settle()
+    sqlite_store.checkpoint()
     sqlite_store.close()
     if left is None:
         sqlite_path.unlink()
@@ -241,7 +241,7 @@ def test_a_database_that_is_missing_or_cut_off_is_refused_where_one_was_in_use(
 
 def test_what_is_settled_is_in_the_file_itself(sqlite_store: Store, sqlite_path: Path, tmp_path: Path) -> None:
     keep(sqlite_store, host("a"), entry("host.added"))
-    sqlite_store.settle()
+    sqlite_store.checkpoint()
     assert sqlite_store.mark() == Mark(epoch=0, position=1)
     copy = shutil.copy(sqlite_path, tmp_path / "without the log.db")
     with closing(sqlite3.connect(copy)) as connection:

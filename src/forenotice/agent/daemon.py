@@ -138,7 +138,7 @@ class Agent:
     def _after_turn(self) -> None:
         unacknowledged = self._network.unacknowledged if self._config.peers else None
         self._reporter.report(self._loop.me, observe=self._settings.observe, unacknowledged=unacknowledged)
-        self._network.keep_up(self._config, self._loop.names)
+        self._network.apply(self._config, self._loop.names)
 
     def _reload(self) -> None:
         self._notifier.reloading()

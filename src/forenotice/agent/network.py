@@ -53,7 +53,7 @@ class Network:
         self._company: tuple[PeersConfig | None, tuple[str, ...]] = (None, ())
         self._again_at = 0.0
 
-    def keep_up(self, config: Config, names: Sequence[str]) -> None:
+    def apply(self, config: Config, names: Sequence[str]) -> None:
         """Follow the configuration, as soon as that is possible."""
         company = (config.peers, tuple(names))
         # By identity: when the file is read again, the peers' secret may have changed.

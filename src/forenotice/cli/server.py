@@ -69,12 +69,12 @@ def _private() -> Iterator[None]:
 def _service(flags: Mapping[str, object]) -> "Iterator[Service]":
     found = settings.load(flags, os.environ)
     with opened(found, migrate=False) as store:
-        from forenotice.service import clocks, upkeep
+        from forenotice.service import clocks, housekeeping
 
         service = _on(store)
         service.token_file = found.token_file
         clocks.require_sane(service)
-        upkeep.notice_restored_backup(service)
+        housekeeping.notice_restored_backup(service)
         yield service
 
 
@@ -138,7 +138,7 @@ def restore_database(found: Settings, file: Path | None) -> Restored:
     """Replace the database by a backup, and start a new epoch; on PostgreSQL, after pg_restore, only the latter."""
     with server_packages():
         from forenotice import data_directory
-        from forenotice.service import calls, upkeep
+        from forenotice.service import calls, housekeeping
         from forenotice.store import opener
     kept = None
     with _private(), data_directory.held(found.directory, found.database_file):
@@ -152,8 +152,8 @@ def restore_database(found: Settings, file: Path | None) -> Restored:
         else:
             kept = opener.replace(found.database_file, file)
         with opened(found, migrate=found.database_file is not None) as store:
-            epoch = upkeep.begin_epoch(_on(store), calls.Call(actor=ACTOR))
-            store.settle()
+            epoch = housekeeping.begin_epoch(_on(store), calls.Call(actor=ACTOR))
+            store.checkpoint()
     return Restored(file=None if file is None else str(file), kept=None if kept is None else str(kept), epoch=epoch)
 
 

@@ -14,7 +14,7 @@ from forenotice.control.metrics import CONTENT_TYPE, Metrics
 from forenotice.control.responses import JsonResponse
 from forenotice.control.router import Route
 from forenotice.core import errors, explanations
-from forenotice.service import clocks, upkeep
+from forenotice.service import clocks, housekeeping
 from forenotice.service.context import Service
 
 log = structlog.get_logger()
@@ -57,10 +57,10 @@ ROUTES = tuple(
 
 
 def _readiness(service: Service) -> dict[str, str] | errors.UnavailableError:
-    if troubles := upkeep.troubles(service):
-        return _unready(service, "; ".join(troubles), errors.UnavailableError(f"Not ready: {'; '.join(troubles)}."))
+    if problems := housekeeping.problems(service):
+        return _unready(service, "; ".join(problems), errors.UnavailableError(f"Not ready: {'; '.join(problems)}."))
     try:
-        upkeep.require_ready(service)
+        housekeeping.require_ready(service)
     except (errors.UnavailableError, errors.UnsoundError) as error:
         # Whoever asks without a token is not told where the store is.
         return _unready(service, error.message, errors.UnavailableError())

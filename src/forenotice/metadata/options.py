@@ -70,7 +70,7 @@ class Options:
     """Requests that one VM may send at once."""
     wait_cap: float = 60
     """Seconds that a long poll lasts at most."""
-    first_answer_delay: float = 0
+    first_response_delay: float = 0
     """Seconds that the first response to a scope is delayed."""
     proxy: Proxy | None = None
     names: frozenset[str] = frozenset()

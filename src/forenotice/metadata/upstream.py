@@ -194,7 +194,7 @@ class ListeningTracker:
         self._upstream = upstream
         self._clock = clock
         self._timing = timing
-        self._delay = options.first_answer_delay
+        self._delay = options.first_response_delay
         self._patience = options.limits.patience_seconds
         self._opening: dict[PublishedScope, list[Callable[[], None]]] = {}
         self._flush_after = max(timing.shortened(FLUSH), FLUSH_MIN).total_seconds()

@@ -164,7 +164,7 @@ class Service:
         self.fleet_changed = False
         """Whether hosts, VMs or groups have changed since the store was settled."""
         self.used: dict[str, datetime] = {}
-        """When tokens were last used, by id, until upkeep has written it: who only reads waits for no writer."""
+        """When tokens were last used, by id, until housekeeping has written it: who only reads waits for no writer."""
         self.prolonged: dict[str, datetime] = {}
         """Until when sessions last, by digest, likewise."""
         self.repeats = Repeats()

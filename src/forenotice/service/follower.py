@@ -8,7 +8,7 @@ import structlog
 from forenotice.core import errors
 from forenotice.failures import Failures
 from forenotice.runtime import Started
-from forenotice.service import upkeep
+from forenotice.service import housekeeping
 from forenotice.service.context import Service
 
 log = structlog.get_logger()
@@ -68,7 +68,7 @@ class Follower:
             self._compare(newest, newest)
         if self._fell:
             # A backup was restored under us, or a standby took over that lacks what guests have seen.
-            epoch = upkeep.begin_epoch(self._service)
+            epoch = housekeeping.begin_epoch(self._service)
             self._fell = False
             log.warning("The database lost entries: an epoch begins", action="store.restored", epoch=epoch)
         while position > self._position:

@@ -11,7 +11,7 @@ from forenotice.core.draft import Draft, World
 from forenotice.core.driver_calls import Outcome, Task
 from forenotice.core.fleet import Host
 from forenotice.core.operations import Operation, Status
-from forenotice.service import results, upkeep
+from forenotice.service import housekeeping, results
 from forenotice.service.context import Service, UnitOfWork
 from forenotice.service.loops import Interval, Loop, time_until
 from forenotice.store.transaction import Reader
@@ -23,7 +23,7 @@ AT_ONCE = 200
 
 CLAIM = timedelta(seconds=15)
 """How long another process believes that we are calling a driver, unless we renew that."""
-SETTLE_AFTER = timedelta(seconds=1)
+CHECKPOINT_AFTER = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,8 +145,8 @@ class TickLoop:
         runtime = service.runtime
         self._loop = Loop("tick", self.step, service.nudge, service.liveness, runtime)
         self._renewal = Interval(renew_every, self._renew, runtime.monotonic)
-        self._upkeep = Interval(upkeep.INTERVAL, lambda: upkeep.keep_up(service), runtime.monotonic)
-        self._settling = Interval(SETTLE_AFTER, lambda: upkeep.settle_fleet(service), runtime.monotonic)
+        self._housekeeping = Interval(housekeeping.INTERVAL, lambda: housekeeping.run(service), runtime.monotonic)
+        self._checkpoint = Interval(CHECKPOINT_AFTER, lambda: housekeeping.checkpoint_fleet(service), runtime.monotonic)
 
     def start(self) -> None:
         self._loop.start()
@@ -159,7 +159,7 @@ class TickLoop:
         try:
             tick(self._service, self._reports)
             give_up_claims(self._service)
-            self._service.store.settle()
+            self._service.store.checkpoint()
         except errors.ForenoticeError as error:
             log.warning("The last results of drivers could not be written", action="tick.unkept", error=str(error))
 
@@ -167,8 +167,8 @@ class TickLoop:
         """Tick once; gives how long nothing is due."""
         service, calls = self._service, self._service.calls
         self._renewal.run_if_due()
-        self._upkeep.run_if_due(at_once=service.clock_has_jumped)
-        self._settling.run_if_due()
+        self._housekeeping.run_if_due(at_once=service.clock_has_jumped)
+        self._checkpoint.run_if_due()
         again_at = calls.call_again(service.clock.now())
         self._take_reports()
         reported = {report.operation for report in self._reports}

@@ -58,7 +58,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_user_operations: int | None
     max_tenant_operations: int | None
     wait_cap: float
-    first_answer_delay: float
+    first_response_delay: float
     first_version_dates: DateForm
     proxy_trusted: tuple[Network, ...]
     proxy_style: ProxyStyle

@@ -57,7 +57,7 @@ class Store(ABC):
         """The mark beside the database from when it was last settled; None: there is none, or it is not a file."""
         return None
 
-    def settle(self) -> None:  # noqa: B027 (only a file has something to settle)
+    def checkpoint(self) -> None:  # noqa: B027 (only a file has a log)
         """Checkpoint the write-ahead log into the file, and write the mark beside it.
 
         UnsoundError when the file has gone.

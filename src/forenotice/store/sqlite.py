@@ -180,7 +180,7 @@ class SqliteStore(PooledStore):
     def mark(self) -> Mark | None:
         return read_mark(self._path)
 
-    def settle(self) -> None:
+    def checkpoint(self) -> None:
         with translated(), self._connection(self._engine.pool) as connection:
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)", ()).fetchall()
         with self.read() as reader:

@@ -1,4 +1,4 @@
-"""Start-up and regular chores: signs of life, downtime, checkpoints, readiness, and epochs after a restored backup."""
+"""Start-up and housekeeping: signs of life, downtime, checkpoints, readiness, and epochs after a restored backup."""
 
 from datetime import datetime, timedelta
 
@@ -16,7 +16,7 @@ DOWNTIME = 3 * INTERVAL
 """Without a sign of life for this long, no process was serving."""
 
 
-def keep_up(service: Service) -> None:
+def run(service: Service) -> None:
     used, prolonged = dict(service.used), dict(service.prolonged)
 
     def work(unit: UnitOfWork) -> None:
@@ -30,7 +30,7 @@ def keep_up(service: Service) -> None:
     service.transact(work)
     _forget(service.used, used)
     _forget(service.prolonged, prolonged)
-    _settle(service)
+    _checkpoint(service)
 
 
 def _forget(noted: dict[str, datetime], written: dict[str, datetime]) -> None:
@@ -39,20 +39,20 @@ def _forget(noted: dict[str, datetime], written: dict[str, datetime]) -> None:
             del noted[key]
 
 
-def settle_fleet(service: Service) -> None:
+def checkpoint_fleet(service: Service) -> None:
     """Checkpoint soon after a change of the fleet, so that the file has it even without its log."""
     if service.fleet_changed:
         service.fleet_changed = False
-        _settle(service)
+        _checkpoint(service)
 
 
-def _settle(service: Service) -> None:
+def _checkpoint(service: Service) -> None:
     """If it fails, the service goes on but is not ready."""
     try:
-        service.store.settle()
+        service.store.checkpoint()
     except (errors.UnavailableError, errors.UnsoundError) as error:
         service.writable = False
-        log.warning("The database could not be checkpointed", action="store.unsettled", reason=error.message)
+        log.warning("The database could not be checkpointed", action="store.checkpoint_failed", reason=error.message)
 
 
 def _show_life(service: Service, unit: UnitOfWork) -> None:
@@ -66,7 +66,7 @@ def _show_life(service: Service, unit: UnitOfWork) -> None:
     unit.transaction.meta.put(clocks.MARK, service.clock.mark())
 
 
-def troubles(service: Service) -> list[str]:
+def problems(service: Service) -> list[str]:
     """Why the service is not ready, as far as that is known without asking the store."""
     found = [
         f"the thread {name!r} has made no progress for {seconds:.0f} s: restart the service if it does not recover"
@@ -83,8 +83,8 @@ def troubles(service: Service) -> list[str]:
 def require_ready(service: Service) -> None:
     """Ready while the store can be read, and written; the latter is tried only when it last failed."""
     if not service.writable:
-        keep_up(service)
-        service.store.settle()
+        run(service)
+        service.store.checkpoint()
         return
     with service.store.read() as reader:
         reader.journal.last()
@@ -101,7 +101,7 @@ def resume(service: Service, *, alone: bool) -> None:
             unit.transaction.rollouts.make_due(unit.now)
 
     service.transact(work)
-    service.store.settle()
+    service.store.checkpoint()
 
 
 def begin_epoch(service: Service, call: Call | None = None) -> int:
@@ -129,7 +129,7 @@ def notice_restored_backup(service: Service) -> None:
         return _begin_epoch(unit, None)
 
     if epoch := service.transact(work):
-        service.store.settle()
+        service.store.checkpoint()
         log.warning("A backup was restored: an epoch begins", action="store.restored", epoch=epoch)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.service.rig import Rig
 
 from forenotice.core.operations import Kind
-from forenotice.service import upkeep
+from forenotice.service import housekeeping
 from forenotice.store.database import Store
 from forenotice.store.opener import open_store
 from forenotice.wire import document
@@ -33,18 +33,18 @@ def test_neither_tags_nor_incarnations_repeat_or_fall(sqlite_store: Store, tmp_p
         known.append(seen(rig))
         rig.run(3600, step=60)
         known.append(seen(rig))
-        upkeep.keep_up(rig.service)
+        housekeeping.run(rig.service)
         rig.service.store.close()
 
         # Somebody puts the backup in its place, without asking us.
         shutil.copy(backup, tmp_path / "forenotice.db")
         clock = rig.clock
         rig = Rig(open_store(f"sqlite:///{tmp_path / 'forenotice.db'}", migrate=False), clock=clock)
-        upkeep.notice_restored_backup(rig.service)
+        housekeeping.notice_restored_backup(rig.service)
         known.append(seen(rig))
         assert rig.actions()[-1] == "database.restored"
         before = rig.actions()
-        upkeep.notice_restored_backup(rig.service)
+        housekeeping.notice_restored_backup(rig.service)
         assert rig.actions() == before
     rig.service.store.close()
     tags, epochs, incarnations = zip(*known, strict=True)
@@ -57,7 +57,7 @@ def test_neither_tags_nor_incarnations_repeat_or_fall(sqlite_store: Store, tmp_p
 def test_a_backup_is_noticed_however_young_it_is(sqlite_store: Store, tmp_path: Path) -> None:
     """After a crash the mark may be older than the backup."""
     rig = Rig(sqlite_store).settle_demo()
-    upkeep.keep_up(rig.service)
+    housekeeping.run(rig.service)
     rig.schedule(Kind.RESTART, "db")
     sqlite_store.backup(tmp_path / "backup.db")
     before = seen(rig)
@@ -65,7 +65,7 @@ def test_a_backup_is_noticed_however_young_it_is(sqlite_store: Store, tmp_path: 
     for database in ("forenotice.db", "on another machine.db"):
         shutil.copy(tmp_path / "backup.db", tmp_path / database)
         rig = Rig(open_store(f"sqlite:///{tmp_path / database}", migrate=False))
-        upkeep.notice_restored_backup(rig.service)
+        housekeeping.notice_restored_backup(rig.service)
         after = seen(rig)
         assert (after[0] != before[0], after[1] != before[1], after[2] > before[2]) == (True, True, True)
         rig.service.store.close()
@@ -73,35 +73,35 @@ def test_a_backup_is_noticed_however_young_it_is(sqlite_store: Store, tmp_path: 
 
 def test_what_goes_on_where_it_was_stays_in_its_epoch(sqlite_store: Store, tmp_path: Path) -> None:
     rig = Rig(sqlite_store).settle_demo()
-    upkeep.keep_up(rig.service)
+    housekeeping.run(rig.service)
     # Beyond the mark, as after a crash.
     rig.schedule(Kind.RESTART, "db")
     before = seen(rig)
     sqlite_store.close()
     rig = Rig(open_store(f"sqlite:///{tmp_path / 'forenotice.db'}", migrate=False))
-    upkeep.notice_restored_backup(rig.service)
+    housekeeping.notice_restored_backup(rig.service)
     assert seen(rig) == before
     rig.service.store.close()
 
 
 def test_a_database_of_any_kind_can_be_told(rig: Rig) -> None:
     before = seen(rig)
-    epoch = upkeep.begin_epoch(rig.service)
+    epoch = housekeeping.begin_epoch(rig.service)
     after = seen(rig)
     assert after[2] == epoch > before[2]
     assert (after[0] != before[0], after[1] != before[1]) == (True, True)
-    assert upkeep.begin_epoch(rig.service) > epoch
+    assert housekeeping.begin_epoch(rig.service) > epoch
 
 
 def test_the_file_has_a_change_of_the_fleet_soon(sqlite_store: Store, tmp_path: Path) -> None:
     rig = Rig(sqlite_store)
-    upkeep.resume(rig.service, alone=True)
-    upkeep.settle_fleet(rig.service)
+    housekeeping.resume(rig.service, alone=True)
+    housekeeping.checkpoint_fleet(rig.service)
     rig.settle_demo()
     assert rig.service.fleet_changed
-    upkeep.settle_fleet(rig.service)
+    housekeeping.checkpoint_fleet(rig.service)
     assert not rig.service.fleet_changed
-    upkeep.settle_fleet(rig.service)
+    housekeeping.checkpoint_fleet(rig.service)
     copied = open_store(f"sqlite:///{shutil.copy(tmp_path / 'forenotice.db', tmp_path / 'copy.db')}", migrate=False)
     with copied.read() as reader:
         assert "db" in reader.worlds.fleet().vms
@@ -112,9 +112,9 @@ def test_work_goes_on_though_the_mark_cannot_be_written(sqlite_store: Store, tmp
     rig = Rig(sqlite_store).settle_demo()
     (tmp_path / "forenotice.db.mark-new").mkdir()
     rig.schedule(Kind.RESTART, "db")
-    upkeep.keep_up(rig.service)
+    housekeeping.run(rig.service)
     (tmp_path / "forenotice.db.mark-new").rmdir()
-    upkeep.keep_up(rig.service)
+    housekeeping.run(rig.service)
     marked = sqlite_store.mark()
     assert marked is not None
     assert marked.position == len(rig.actions())

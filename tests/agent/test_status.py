@@ -21,7 +21,6 @@ from forenotice.agent.listener import Listener, Request
 from forenotice.agent.posix import Notifier
 from forenotice.agent.rules import transitions
 from forenotice.agent.rules.policy import Phase
-from forenotice.agent.rules.saga import State
 from forenotice.agent.sagas import Sagas
 from forenotice.agent.status import HANGS, Health, Reporter, Status, routes
 from forenotice.clock import MachineClock
@@ -37,12 +36,9 @@ def a_status(**more: object) -> Status:
         written_at=T0,
         name="web-0",
         endpoint="http://169.254.169.254",
-        polling=True,
-        polling_why="",
-        ready=False,
-        ready_why="Reboot: prepared",
+        health=PREPARING,
         journal=True,
-        sagas=(status.of_saga(a_rich_saga()),),
+        sagas=(a_rich_saga(),),
         recent=(),
     )
     return msgspec.structs.replace(found, **more)
@@ -56,19 +52,6 @@ def test_it_comes_back_as_it_was(tmp_path: Path) -> None:
     lock = Lock(tmp_path)
     assert status.read(tmp_path) == (a_status(), True)
     lock.release()
-
-
-def test_what_it_tells_of_an_event() -> None:
-    story = Story()
-    story.turn()
-    story.finish(Phase.PREPARE, ok=False, message="exit code 1")
-    found = status.of_saga(story.saga)
-    assert (found.event_id, found.type, found.state, found.resources) == ("E1", "Reboot", "preparing", ("web-0",))
-    assert (found.not_before, found.announced_seconds, found.pause) == (event().deadline, None, None)
-    (step,) = found.steps
-    assert (step.phase, step.handler, step.progress, step.message) == ("prepare", "drain", "retrying", "exit code 1")
-    found = status.of_saga(replace(story.saga, state=State.DONE, done_at=T0, pause=a_rich_saga().pause))
-    assert (found.state, found.done_at, found.pause) == ("done", T0, a_rich_saga().pause)
 
 
 def test_a_reader_never_sees_half_of_it(tmp_path: Path) -> None:
@@ -148,11 +131,13 @@ def test_a_handlers_message_is_in_the_status_but_not_on_the_network(tmp_path: Pa
         story.wait(60)
         story.turn()
     known.begin(transitions.appeared(event(), T0))
-    known.keep(story.saga, {}, forward=False)
+    known.keep(replace(story.saga, memos={"drain": "of the handler"}), {}, forward=False)
     found = reporter(tmp_path, known)
     found.report("web-0")
     assert found.health().ready_why == "Reboot: preparing"
-    assert "hunter2" in written(tmp_path)["sagas"][0]["why"]
+    (shown,) = written(tmp_path)["sagas"]
+    assert "hunter2" in shown["why"]
+    assert shown["memos"] == {}
 
 
 def test_a_vm_is_not_ready_while_its_journal_cannot_be_read(tmp_path: Path) -> None:
@@ -195,11 +180,11 @@ def test_it_shows_which_peers_are_ready_and_which_have_not_answered(tmp_path: Pa
 
     def shown() -> list[dict[str, object]]:
         found.report("web-0", unacknowledged=lambda _: why)
-        return list(written(tmp_path)["sagas"][0]["peers"])
+        return list(written(tmp_path)["peers"]["E1"])
 
     ready = {"name": "Web-1", "ready_at": "2026-01-01T12:00:00Z", "trouble": ""}
     assert shown() == [ready, {"name": "web-2", "ready_at": None, "trouble": "no message sent yet"}]
     why["web-2"] = "slow: no answer within 5 s"
     assert shown()[1]["trouble"] == why["web-2"], "it is written as soon as it changes"
     found.report("web-0")
-    assert written(tmp_path)["sagas"][0]["peers"] == []
+    assert written(tmp_path)["peers"] == {}

@@ -5,13 +5,14 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 from click.testing import CliRunner, Result
+from tests.agent.rules.builders import T0, event
 from tests.agent.test_peers import Vm
 from tests.agent.test_status import a_status
 
 from forenotice.agent import status
+from forenotice.agent.rules import transitions
 from forenotice.agent.status import PeerStatus
 from forenotice.cli.main import program
 from forenotice.clock import MachineClock
@@ -130,7 +131,7 @@ def test_peers_are_really_tried(tmp_path: Path, secret: Path, bob: Vm) -> None:
 
 def test_those_who_share_an_event_are_tried_although_no_address_is_given(tmp_path: Path, secret: Path) -> None:
     (tmp_path / "state").mkdir()
-    shared = msgspec.structs.replace(a_status().sagas[0], resources=("alice", "..", "_ALICE"))
+    shared = transitions.appeared(event(resources=("alice", "..", "_ALICE")), T0)
     status.write(tmp_path / "state", a_status(sagas=(shared,)))
     told = check_peers(tmp_path, config(secret), "--json")
     (peer,) = json.loads(told.stdout)["peers"]
@@ -156,8 +157,7 @@ def test_the_status_names_who_has_not_answered_and_that_it_only_observes(tmp_pat
         PeerStatus(name="web-1", ready_at=None, trouble="wrong secret: 10.0.0.11:8256 has another one"),
         PeerStatus(name="web-2", ready_at=MachineClock().now(), trouble=""),
     )
-    shared = msgspec.structs.replace(a_status().sagas[0], peers=company)
-    status.write(tmp_path, a_status(sagas=(shared,), observe=True))
+    status.write(tmp_path, a_status(peers={"E1": company}, observe=True))
     arguments = ["status", "--config", str(tmp_path / "agent.toml"), "--state", str(tmp_path)]
     shown = CliRunner().invoke(program, ["agent", *arguments], env={"COLUMNS": "200"}).stdout
     assert "only to observe: nothing is run or approved" in shown

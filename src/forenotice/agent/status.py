@@ -16,7 +16,7 @@ from forenotice.agent.log import Log
 from forenotice.agent.metrics import Metrics
 from forenotice.agent.posix import Notifier
 from forenotice.agent.rules.policy import others_in
-from forenotice.agent.rules.saga import Pause, Saga
+from forenotice.agent.rules.saga import Saga
 from forenotice.agent.sagas import Sagas
 from forenotice.clock import MachineClock
 from forenotice.core import errors
@@ -33,14 +33,6 @@ Unacknowledged = Callable[[str], Mapping[str, str]]
 """Of an event: the peers that have not acknowledged, and why."""
 
 
-class StepStatus(msgspec.Struct, frozen=True, kw_only=True):
-    phase: str
-    handler: str
-    progress: str
-    attempt: int
-    message: str
-
-
 class PeerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Another VM that the event names."""
 
@@ -51,20 +43,13 @@ class PeerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Why it has not acknowledged a message, or why its messages are refused; empty when all is well."""
 
 
-class SagaStatus(msgspec.Struct, frozen=True, kw_only=True):
-    event_id: str
-    type: str
-    state: str
-    why: str
-    resources: tuple[str, ...]
-    not_before: datetime | None
-    seen_at: datetime
-    would_approve_at: datetime | None = None
-    done_at: datetime | None
-    announced_seconds: int | None
-    pause: Pause | None
-    steps: tuple[StepStatus, ...]
-    peers: tuple[PeerStatus, ...] = ()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    polling_ok: bool
+    polling_why: str
+    ready: bool
+    """Not from the start of preparing until recovered."""
+    ready_why: str
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,23 +61,14 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     clock_ahead: float = 0.0
     """Seconds by which the endpoint's clock is ahead of this machine's; messages to peers use the endpoint's."""
     endpoint: str
-    polling: bool
-    polling_why: str
-    ready: bool
-    ready_why: str
+    health: Health
     journal: bool
     """Whether the state directory can be written: otherwise nothing is prepared or approved."""
-    sagas: tuple[SagaStatus, ...]
-    recent: tuple[SagaStatus, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Health:
-    polling_ok: bool
-    polling_why: str
-    ready: bool
-    """Not from the start of preparing until recovered."""
-    ready_why: str
+    sagas: tuple[Saga, ...]
+    """Those that are not over; without memos, as are the recent ones."""
+    recent: tuple[Saga, ...]
+    peers: Mapping[str, tuple[PeerStatus, ...]] = {}
+    """By saga."""
 
 
 def routes(health: Callable[[], Health]) -> Routes:
@@ -139,24 +115,6 @@ def read(directory: Path) -> tuple[Status | None, bool | None]:
     if running is None and abs(MachineClock().now() - found.written_at) < STALE:
         running = True
     return found, running
-
-
-def of_saga(saga: Saga, peers: tuple[PeerStatus, ...] = ()) -> SagaStatus:
-    return SagaStatus(
-        event_id=saga.id,
-        type=saga.event.type,
-        state=saga.state,
-        why=saga.why,
-        resources=saga.event.resources,
-        not_before=saga.event.deadline,
-        seen_at=saga.seen_at,
-        would_approve_at=saga.would_approve_at,
-        done_at=saga.done_at,
-        announced_seconds=saga.event.duration_seconds,
-        pause=saga.pause,
-        steps=tuple(msgspec.convert(step, StepStatus, from_attributes=True) for step in saga.steps),
-        peers=peers,
-    )
 
 
 class Reporter:
@@ -217,13 +175,11 @@ class Reporter:
             observe=observe,
             clock_ahead=self._poller.ahead.total_seconds(),
             endpoint=self._poller.endpoint,
-            polling=health.polling_ok,
-            polling_why=health.polling_why,
-            ready=health.ready,
-            ready_why=health.ready_why,
+            health=health,
             journal=self._sagas.writable,
-            sagas=tuple(of_saga(saga, peers.get(saga.id, ())) for saga in live),
-            recent=tuple(map(of_saga, self._sagas.recent)),
+            sagas=tuple(replace(saga, memos={}) for saga in live),
+            recent=tuple(replace(saga, memos={}) for saga in self._sagas.recent),
+            peers=peers,
         )
         try:
             write(self._directory, status)

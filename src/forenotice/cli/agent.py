@@ -19,8 +19,9 @@ from forenotice.agent.config import Config, ConfigError
 from forenotice.agent.config import Peers as PeersConfig
 from forenotice.agent.handlers import Outcome
 from forenotice.agent.handlers.tables import Common
+from forenotice.agent.rules.saga import Saga
 from forenotice.agent.signature import Addresses, Signer
-from forenotice.agent.status import SagaStatus, Status
+from forenotice.agent.status import PeerStatus, Status
 from forenotice.cli import commands, times
 from forenotice.cli.commands import command, switch
 from forenotice.cli.output import Output
@@ -127,7 +128,7 @@ def _check_peers(config: Config, found: Status | None) -> Sequence[PeerCheck]:
         with Client(config.endpoint or None) as client:
             me = client.me
     now = MachineClock().now() + timedelta(seconds=found.clock_ahead if found else 0.0)
-    shared = [name for saga in found.sagas for name in saga.resources] if found else []
+    shared = [name for saga in found.sagas for name in saga.event.resources] if found else []
     names: list[str] = []
     for name in (*config.peers.addresses, *shared):
         if not any(same_name(name, known) for known in (me, *config.act_for, *names)):
@@ -227,7 +228,7 @@ def show(agent: Agent) -> int:
 
 
 def _show(found: Status, is_running: bool | None, out: Output) -> None:
-    at = out.moment(found.written_at)
+    at, health = out.moment(found.written_at), found.health
     runs = {True: f"runs (process {found.pid})", False: "does not run", None: "is not known to run"}[is_running]
     if found.observe:
         runs += ", only to observe: nothing is run or approved"
@@ -236,42 +237,42 @@ def _show(found: Status, is_running: bool | None, out: Output) -> None:
             "agent": f"{runs}; this is from {at}",
             "this VM": found.name or "not known yet",
             "endpoint": found.endpoint,
-            "polling": "works" if found.polling else f"does not work: {found.polling_why}",
-            "ready": "yes" if found.ready else f"no: {found.ready_why}",
+            "polling": "works" if health.polling_ok else f"does not work: {health.polling_why}",
+            "ready": "yes" if health.ready else f"no: {health.ready_why}",
             "journal": "" if found.journal else "cannot be written: nothing is prepared or approved",
         }
     )
     for saga in found.sagas:
-        _show_saga(saga, out)
+        _show_saga(saga, found.peers.get(saga.id, ()), out)
     if found.recent:
         _show_recent(found.recent, out)
     elif not found.sagas:
         out.line("No event has concerned this VM yet.")
 
 
-def _show_recent(recent: Sequence[SagaStatus], out: Output) -> None:
+def _show_recent(recent: Sequence[Saga], out: Output) -> None:
     """Those that are over, the last one first."""
     out.line("")
     pauses = [_pause(saga) for saga in recent]
     out.table(
         ("over", "type", "event", "outcome", *(["stood still"] if any(pauses) else [])),
         (
-            (out.moment(saga.done_at), saga.type, saga.event_id, saga.why, *([pause] if any(pauses) else []))
+            (out.moment(saga.done_at), saga.event.type, saga.id, saga.why, *([pause] if any(pauses) else []))
             for saga, pause in zip(reversed(recent), reversed(pauses), strict=True)
         ),
     )
 
 
-def _show_saga(saga: SagaStatus, out: Output) -> None:
+def _show_saga(saga: Saga, peers: Sequence[PeerStatus], out: Output) -> None:
     out.line("")
     out.facts(
         {
-            "event": saga.event_id,
-            "type": saga.type,
+            "event": saga.id,
+            "type": saga.event.type,
             "state": saga.state,
             "why": saga.why,
-            "not before": out.moment(saga.not_before),
-            "resources": saga.resources,
+            "not before": out.moment(saga.event.deadline),
+            "resources": saga.event.resources,
         }
     )
     for step in saga.steps:
@@ -279,7 +280,7 @@ def _show_saga(saga: SagaStatus, out: Output) -> None:
         out.line(
             f"  {step.phase} {step.handler}: {step.progress}{attempt}{f': {step.message}' if step.message else ''}"
         )
-    for peer in saga.peers:
+    for peer in peers:
         ready = f"ready since {out.moment(peer.ready_at)}" if peer.ready_at else "not ready yet"
         out.line(
             f"  peer {peer.name}: {ready}; {peer.trouble or 'has answered this agent'}",
@@ -287,9 +288,9 @@ def _show_saga(saga: SagaStatus, out: Output) -> None:
         )
 
 
-def _pause(saga: SagaStatus) -> str:
+def _pause(saga: Saga) -> str:
     if saga.pause is None:
         return ""
-    told = saga.announced_seconds
+    told = saga.event.duration_seconds
     announced = "" if told is None or told < 0 else f" ({told} s announced)"
     return f"{saga.pause.seconds:.1f} s{announced}"

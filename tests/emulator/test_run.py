@@ -7,14 +7,14 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 import pytest
 from tests.acceptance.running import DEADLINE, PROGRAMS, environment, run, until
-from tests.emulator.controlled import Controlled
+from tests.emulator.controlled import Controlled, controlled
 
 from forenotice.emulator import command, foreground
 from forenotice.emulator.scenarios import catalogue
@@ -47,21 +47,13 @@ def emulating(home: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[st
             process.kill()
 
 
-def end(process: subprocess.Popen[str], number: signal.Signals = signal.SIGTERM) -> list[dict[str, Any]]:
-    """In peace; gives what it has printed that nobody has read."""
-    process.send_signal(number)
-    out, err = process.communicate(timeout=DEADLINE)
-    assert (process.returncode, err) == (0, "")
-    return [json.loads(line) for line in out.splitlines()]
-
-
 def lines(output: IO[str] | None) -> Iterator[dict[str, Any]]:
     assert output is not None
     return map(json.loads, output)
 
 
-def up_to(told: Iterator[dict[str, Any]], action: str) -> Iterator[dict[str, Any]]:
-    for each in told:
+def up_to(log: Iterator[dict[str, Any]], action: str) -> Iterator[dict[str, Any]]:
+    for each in log:
         yield each
         if each["action"] == action:
             return
@@ -75,16 +67,17 @@ def test_a_scenario_from_its_first_answer_to_its_end(tmp_path: Path) -> None:
         (event,) = emulator.document()["Events"]
         assert (event["Resources"], event["EventType"]) == (["app_3"], "Reboot")
         assert emulator.approve(event["EventId"]).status == 200
-        told = lines(process.stdout)
-        assert next(told) == ready
-        actions = [each["action"] for each in up_to(told, "scenario.ended")]
+        log = lines(process.stdout)
+        assert next(log) == ready
+        actions = [each["action"] for each in up_to(log, "scenario.ended")]
         assert actions == [
             *("scenario.started", "event.scheduled", "event.approved", "event.started", "event.completed"),
             "scenario.ended",
         ]
         assert emulator.document()["Events"] == [], "its end does not end the emulator"
-        end(process)
-        assert list(tmp_path.iterdir()) == []
+        process.terminate()
+        _, err = process.communicate(timeout=DEADLINE)
+        assert (process.returncode, err, list(tmp_path.iterdir())) == (0, "", [])
 
 
 def test_no_run_is_taken_for_another(tmp_path: Path) -> None:
@@ -98,79 +91,58 @@ def test_no_run_is_taken_for_another(tmp_path: Path) -> None:
     assert path.exists()
 
 
-def test_an_idle_emulator_is_driven_and_tells_what_happens(tmp_path: Path) -> None:
+def test_an_idle_emulator_is_driven_and_ends_at_once_while_a_response_is_held_and_nobody_reads(tmp_path: Path) -> None:
     with emulating(tmp_path, "--as", "db", "--resources", "web-0,web-1") as (process, emulator, _):
         assert [vm["name"] for vm in emulator.get("/state")["vms"]] == ["db", "web-0", "web-1"]
         event = emulator.post("/events", kind="terminate", resources=["web-0"])
         emulator.post("/faults", name="error-500", times=1)
         assert emulator.poll().status == 500
         emulator.post(f"/events/{event['id']}/cancel")
-        told = lines(process.stdout)
-        next(told)
-        said = [each["message"] for each in up_to(told, "event.canceled")]
-        assert said[0].startswith("Terminate of web-0 was announced, not before ")
-        assert "GET of db met error-500, answered 500" in said
-        assert said[-1] == "Terminate of web-0 was cancelled."
+        log = lines(process.stdout)
+        next(log)
+        messages = [each["message"] for each in up_to(log, "event.canceled")]
+        assert messages[0].startswith("Terminate of web-0 was announced, not before ")
+        assert "GET of db met error-500, answered 500" in messages
         assert emulator.post("/play", scenario="rolling-update")["as"] == "web-0"
-        (*_, last) = up_to(told, "scenario.waits")
+        (*_, last) = up_to(log, "scenario.waits")
         assert last["message"] == "the scenario waits for Freeze of web-0 to be gone"
         emulator.post("/reset")
-        (*_, last) = up_to(told, "emulator.reset")
-        end(process, signal.SIGINT)
+        (*_, last) = up_to(log, "emulator.reset")
+        assert process.stdout is not None
+        process.stdout.close()
+        emulator.post("/faults", name="latency", amount="5m")
+        url = f"http://{emulator.guests}/metadata/versions"
+        with subprocess.Popen(["curl", "-s", "-o", "/dev/null", "-H", "Metadata: true", url]) as held:
+            until(lambda: emulator.get("/state")["faults"])
+            process.send_signal(signal.SIGINT)
+            assert process.wait(DEADLINE) == 0
+            held.wait(DEADLINE)
 
 
-def test_people_are_told_where_who_what_and_how(tmp_path: Path) -> None:
+def test_people_read_what_to_do_and_requests_to_its_control_are_answered_before_it_ends(tmp_path: Path) -> None:
     with spawn(tmp_path, "two-events", "--as", "web-1", "--speed", "2", "--port", "0") as process:
         assert process.stdout is not None
         read = ""
         while "was announced" not in read:
             read += process.stdout.readline()
-        process.terminate()
-        _, err = process.communicate(timeout=DEADLINE)
-    assert (process.returncode, err) == (0, "")
-    assert "You are web-1; the other VMs are web-0." in read
-    assert "2 times as fast" in read
-    assert "├" in read
-    assert "curl -H Metadata:true 'http://127.0.0.1:" in read
-    assert re.search(r"in a browser at http://127\.0\.0\.1:\d+/ or with:", read)
-    assert " forenotice emulator event reboot" in read
-    assert "Ctrl-C ends it." in read
-
-
-def test_it_ends_at_once_while_an_answer_is_held_and_nobody_reads(tmp_path: Path) -> None:
-    with emulating(tmp_path) as (process, emulator, _):
-        assert process.stdout is not None
-        process.stdout.close()
-        emulator.post("/faults", name="latency", amount="5m")
-        asking = subprocess.Popen(
-            [
-                "curl",
-                "-s",
-                "-o",
-                "/dev/null",
-                "-w",
-                "%{http_code}",
-                "-H",
-                "Metadata: true",
-                f"http://{emulator.guests}/metadata/versions",
-            ],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        until(lambda: emulator.get("/state")["faults"])
-        process.terminate()
-        assert process.wait(DEADLINE) == 0
-        asking.communicate(timeout=DEADLINE)
-
-
-def test_whoever_drives_it_is_answered_before_it_ends(tmp_path: Path) -> None:
-    with emulating(tmp_path) as (process, emulator, _):
-        host, _, port = emulator.control.partition(":")
-        with socket.create_connection((host, int(port)), timeout=DEADLINE) as driving:
+        control = re.search(r"in a browser at http://127\.0\.0\.1:(\d+)/ or with:", read)
+        assert control is not None
+        with socket.create_connection(("127.0.0.1", int(control[1])), timeout=DEADLINE) as driving:
             driving.sendall(b"GET /v1/emulator/state HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            # What answers is only being loaded now.
-            end(process)
+            # The control's application is only being loaded now.
+            process.terminate()
+            _, err = process.communicate(timeout=DEADLINE)
             assert driving.recv(15) == b"HTTP/1.1 200 OK"
+    assert (process.returncode, err) == (0, "")
+    for shown in (
+        "You are web-1; the other VMs are web-0.",
+        "2 times as fast",
+        "├",
+        "curl -H Metadata:true 'http://127.0.0.1:",
+        " forenotice emulator event reboot",
+        "Ctrl-C ends it.",
+    ):
+        assert shown in read
 
 
 MISTAKE = """\
@@ -204,43 +176,43 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "code", "said"), REFUSED, ids=[" ".join(row[0]) for row in REFUSED])
-def test_what_cannot_be_is_refused_before_anything_starts(
-    arguments: tuple[str, ...],
-    code: int,
-    said: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+@pytest.fixture
+def main(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Callable[..., tuple[int, str]]]:
+    """The command in this process: its exit code, and the one line that says why."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "mistake.toml").write_text(MISTAKE)
     for name in [name for name in os.environ if name.startswith("FORENOTICE_")]:
         monkeypatch.delenv(name)
-    found = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-    try:
-        assert command.main(arguments) == code
-    finally:
-        for number, handler in zip((signal.SIGINT, signal.SIGTERM), found, strict=True):
-            signal.signal(number, handler)
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.startswith("forenotice: ")
-    assert said in told.err
-    assert told.err.count("\n") == 1
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def call(*arguments: str) -> tuple[int, str]:
+        code, printed = command.main(arguments), capsys.readouterr()
+        assert (printed.out, printed.err.count("\n")) == ("", 1)
+        assert printed.err.startswith("forenotice: ")
+        return code, printed.err
+
+    yield call
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
-def test_two_cannot_have_one_port(tmp_path: Path) -> None:
-    with emulating(tmp_path) as (process, emulator, _):
-        env = environment(tmp_path)
-        second = run(PROGRAM, "emulate", "--metadata", emulator.guests, "--control", "127.0.0.1:0", env=env)
-        assert second.returncode == 1
-        assert f"Guests cannot be served at {emulator.guests}: Address already in use" in second.stderr
-        assert "choose another with --port or --metadata" in second.stderr
-        third = run(PROGRAM, "emulate", "--port", "0", "--control", emulator.control, env=env)
-        assert third.returncode == 1
-        assert f"cannot listen on {emulator.control} (address already in use)" in third.stderr
-        end(process)
+@pytest.mark.parametrize(("arguments", "code", "message"), REFUSED, ids=[" ".join(row[0]) for row in REFUSED])
+def test_what_cannot_be_is_refused_before_anything_starts(
+    arguments: tuple[str, ...], code: int, message: str, tmp_path: Path, main: Callable[..., tuple[int, str]]
+) -> None:
+    (tmp_path / "mistake.toml").write_text(MISTAKE)
+    found, error = main(*arguments)
+    assert (found, message in error) == (code, True), error
+
+
+def test_two_cannot_have_one_port(main: Callable[..., tuple[int, str]]) -> None:
+    with controlled() as emulator:
+        code, error = main("--metadata", emulator.guests, "--control", "127.0.0.1:0")
+        assert (code, f"Guests cannot be served at {emulator.guests}: Address already in use" in error) == (1, True)
+        assert "choose another with --port or --metadata" in error
+        code, error = main("--port", "0", "--control", emulator.control)
+        assert (code, f"cannot listen on {emulator.control} (address already in use)" in error) == (1, True)
 
 
 def test_the_scenarios_are_listed_and_shown(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

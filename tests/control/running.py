@@ -39,6 +39,10 @@ class Said:
         return json.loads(self.body)
 
     @property
+    def code(self) -> str:
+        return str(self.json["error"]["code"])
+
+    @property
     def message(self) -> str:
         error = self.json["error"]
         assert set(error) == {"code", "message", "facts"}

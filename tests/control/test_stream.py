@@ -194,7 +194,7 @@ def test_it_ends_at_once_when_the_server_stops(tmp_path: Path) -> None:
     [
         ("", {"Last-Event-ID": "x"}, 400, "Last-Event-ID is not a position"),
         ("", {"Last-Event-ID": "-1"}, 400, "Last-Event-ID is not a position"),
-        ("?after=-1", {}, 400, "after"),
+        ("?after=-1", {}, 400, "after in the query must be at least 0"),
         ("?after=99999", {}, 409, "the journal ends at"),
         ("?vm=a", {}, 400, "vm in the query is not known"),
     ],

@@ -4,6 +4,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import cast
 
@@ -85,6 +86,20 @@ def test_a_key_makes_a_command_happen_once(rig: Rig) -> None:
     rig.clock.advance(hours=25)
     with pytest.raises(errors.ConflictError, match="already"):
         rig.schedule(Kind.RESTART, "web-0", call=call)
+
+
+def test_a_key_from_before_an_upgrade_is_refused_when_the_response_has_another_shape_now(rig: Rig) -> None:
+    call = calls.Call(actor="ada", token_id="t1", key="k", digest="a")
+    rig.schedule(Kind.RESTART, "web-0", call=call)
+    with rig.service.store.write() as transaction:
+        stored = transaction.responses.find("t1", "k", START)
+        assert stored is not None
+        transaction.responses.put(replace(stored, result=b'{"operation": {}}'))
+    before = rig.actions()
+    with pytest.raises(errors.ConflictError, match="before the service was upgraded") as refused:
+        rig.schedule(Kind.RESTART, "web-0", call=call)
+    assert refused.value.facts == {"key": "k"}
+    assert rig.actions() == before
 
 
 def test_a_clock_far_behind_the_journal_is_refused(store: Store) -> None:

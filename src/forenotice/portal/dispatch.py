@@ -109,9 +109,9 @@ class Dispatcher:
             digest=hashlib.sha256(b"\0".join((request.url.path.encode(), body))).hexdigest(),
             form_token=token,
             position=await run_in_threadpool(self._position),
-            cookie=responses.name("said", request),
+            cookie=responses.name("message", request),
             is_allowed=partial(self.is_allowed, request, caller),
-            said=responses.said(request),
+            message=responses.message(request),
             is_connected=presence.waits,
         )
         found = await presence.during(self._answer(declared, held, request, visit))

@@ -61,12 +61,12 @@ class PageRequest:
     position: int
     """The journal's newest, before the page looked at anything."""
     cookie: str
-    """The name of the one that says something once."""
+    """The name of the one with the message that is shown once."""
     is_allowed: Callable[[], bool]
     """Whether the session is still valid, for answers that take their time."""
     is_connected: Callable[[], bool]
     """Whether the client is still connected."""
-    said: str = ""
+    message: str = ""
 
     @property
     def service(self) -> Service:
@@ -125,15 +125,15 @@ class PageRequest:
         context.setdefault("error", refusal.message if refusal else "")
         text = self.portal.rendering.page(template, visit=self, **context)
         answer = HTMLResponse(text, status)
-        if self.said:
-            responses.forget(answer, self.cookie)
+        if self.message:
+            responses.delete_cookie(answer, self.cookie)
         return answer
 
-    def go(self, path: str, said: str = "") -> Response:
+    def go(self, path: str, message: str = "") -> Response:
         """To another page, which tells once what was done."""
         answer = RedirectResponse(path, 303)
-        if said:
-            responses.say(answer, self.cookie, said)
+        if message:
+            responses.set_message(answer, self.cookie, message)
         return answer
 
 

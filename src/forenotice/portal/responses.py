@@ -1,4 +1,4 @@
-"""Our cookies: their names, and the one by which the next page tells once what was done."""
+"""Our cookies (among them the message that the next page shows once) and our headers."""
 
 from collections.abc import Mapping
 from urllib.parse import quote, unquote
@@ -6,8 +6,8 @@ from urllib.parse import quote, unquote
 from starlette.requests import Request
 from starlette.responses import Response
 
-SAID_SECONDS = 60
-LONGEST_SAID = 1000
+MESSAGE_SECONDS = 60
+LONGEST_MESSAGE = 1000
 
 
 SECURED = "__Host-"
@@ -20,21 +20,21 @@ def name(noun: str, request: Request) -> str:
     return f"{secured}forenotice-{noun}-{request.url.port or request.url.scheme}"
 
 
-def said(request: Request) -> str:
-    return unquote(request.cookies.get(name("said", request), ""))
+def message(request: Request) -> str:
+    return unquote(request.cookies.get(name("message", request), ""))
 
 
-def say(answer: Response, cookie: str, text: str) -> None:
-    keep(answer, cookie, quote(text[:LONGEST_SAID]), SAID_SECONDS)
+def set_message(response: Response, cookie: str, text: str) -> None:
+    set_cookie(response, cookie, quote(text[:LONGEST_MESSAGE]), MESSAGE_SECONDS)
 
 
-def keep(answer: Response, cookie: str, value: str, seconds: int) -> None:
+def set_cookie(response: Response, cookie: str, value: str, seconds: int) -> None:
     secure = cookie.startswith(SECURED)
-    answer.set_cookie(cookie, value, max_age=seconds, secure=secure, httponly=True, samesite="strict")
+    response.set_cookie(cookie, value, max_age=seconds, secure=secure, httponly=True, samesite="strict")
 
 
-def forget(answer: Response, cookie: str) -> None:
-    answer.delete_cookie(cookie, secure=cookie.startswith(SECURED), httponly=True, samesite="strict")
+def delete_cookie(response: Response, cookie: str) -> None:
+    response.delete_cookie(cookie, secure=cookie.startswith(SECURED), httponly=True, samesite="strict")
 
 
 POLICY = "; ".join(

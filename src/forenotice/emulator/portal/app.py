@@ -45,7 +45,7 @@ class Visit:
     form_token: str
     form_key: str
     """Of all forms of this look; each is carried out once as it is filled in."""
-    said: str
+    message: str
     query: str
     """The choices, for the forms to lead back to."""
 
@@ -105,8 +105,8 @@ class Pages:
 
     async def _show(self, request: Request) -> Response:
         answer = await run_in_threadpool(self._page, request)
-        if responses.said(request):
-            responses.forget(answer, responses.name("said", request))
+        if responses.message(request):
+            responses.delete_cookie(answer, responses.name("message", request))
         return answer
 
     async def _act(self, request: Request) -> Response:
@@ -123,7 +123,7 @@ class Pages:
         except (errors.RefusedError, errors.NotFoundError, errors.ConflictError) as error:
             return await run_in_threadpool(self._page, request, form, error)
         answer = RedirectResponse(f"{HOME}{query}{actions.fragment(request.url.path, form)}", 303)
-        responses.say(answer, responses.name("said", request), message)
+        responses.set_message(answer, responses.name("message", request), message)
         return answer
 
     async def _file(self, request: Request) -> Response:
@@ -155,7 +155,7 @@ class Pages:
             at=HOME,
             form_token=self._form_token,
             form_key=form_key(),
-            said=responses.said(request),
+            message=responses.message(request),
             query=_query(request),
         )
         context = page.shown(self._controller, choice)

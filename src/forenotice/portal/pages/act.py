@@ -52,7 +52,7 @@ def act(visit: PageRequest) -> Response:
     except (errors.RefusedError, errors.ConflictError, errors.NotFoundError) as error:
         return _shown(visit, given, refused=error.message, status=status_of(error))
     path = _page_of(made[0]) if len(made) == 1 else "/"
-    return visit.go(path, said=_done(ACTIONS[asked.kind], asked.names, made))
+    return visit.go(path, message=_done(ACTIONS[asked.kind], asked.names, made))
 
 
 def _page_of(operation: views.Operation) -> str:

@@ -70,7 +70,7 @@ def approve(visit: PageRequest) -> Response:
         event = maintenance.approve(visit.service, visit.call(), _id(visit))
     except errors.ConflictError as error:
         return _page(visit, status=409, error=error.message)
-    return visit.go(_back(visit), said=f"Approved: {title(event)}.")
+    return visit.go(_back(visit), message=f"Approved: {title(event)}.")
 
 
 @pages.get("/events/{id}/cancel", needs=Need.OPERATE)
@@ -86,7 +86,7 @@ def cancel(visit: PageRequest) -> Response:
         operation = maintenance.cancel_event(visit.service, visit.call(), _id(visit))
     except errors.ConflictError as error:
         return _page(visit, status=409, error=error.message)
-    return visit.go(_back(visit), said=f"Cancelled: {_what(operation)}.")
+    return visit.go(_back(visit), message=f"Cancelled: {_what(operation)}.")
 
 
 @pages.get("/events/{id}/approve", needs=Need.SEE)
@@ -98,7 +98,7 @@ def to_event(visit: PageRequest) -> Response:
 @pages.post("/operations/{id}/cancel", needs=Need.MANAGE)
 def cancel_operation(visit: PageRequest) -> Response:
     operation = maintenance.cancel_operation(visit.service, visit.call(), _id(visit))
-    return visit.go(f"/operations/{operation.id}", said=f"Cancelled: {_what(operation)}.")
+    return visit.go(f"/operations/{operation.id}", message=f"Cancelled: {_what(operation)}.")
 
 
 @pages.get("/operations/{id}", needs=Need.SEE)

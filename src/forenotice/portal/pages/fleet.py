@@ -112,7 +112,7 @@ def uncordon(visit: PageRequest) -> Response:
 def _set_cordoned(visit: PageRequest, cordoned: bool, message: str) -> Response:
     name = _name(visit)
     fleet.set_host(visit.service, visit.call(), name, HostChange(cordoned=cordoned))
-    return visit.go(f"/hosts/{name}", said=f"Host {name} {message}.")
+    return visit.go(f"/hosts/{name}", message=f"Host {name} {message}.")
 
 
 # Groups and VMs, which have policies
@@ -148,7 +148,7 @@ def change_group_policy(visit: PageRequest) -> Response:
         fleet.set_policy(visit.service, visit.call(), group_key(name), policy_form.asked(visit, sent, grouped=True))
     except (errors.RefusedError, errors.ConflictError) as error:
         return _group_page(visit, sent, error)
-    return visit.go(f"/groups/{name}", said=f"The policy of group {name} is changed.")
+    return visit.go(f"/groups/{name}", message=f"The policy of group {name} is changed.")
 
 
 @pages.post("/vms/{name}/policy", needs=Need.MANAGE)
@@ -158,7 +158,7 @@ def change_vm_policy(visit: PageRequest) -> Response:
         fleet.set_vm_policy(visit.service, visit.call(), name, policy_form.asked(visit, sent, grouped=False))
     except (errors.RefusedError, errors.ConflictError) as error:
         return _vm_page(visit, sent, error)
-    return visit.go(f"/vms/{name}", said=f"The policy of VM {name} is changed.")
+    return visit.go(f"/vms/{name}", message=f"The policy of VM {name} is changed.")
 
 
 def _group_page(

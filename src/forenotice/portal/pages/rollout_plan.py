@@ -65,7 +65,7 @@ def start(visit: PageRequest) -> Response:
         rollout = rollouts.start(visit.service, call, _asked(visit, given).spec(call.reason))
     except (errors.RefusedError, errors.NotFoundError, errors.ConflictError) as error:
         return _page(visit, given, error)
-    return visit.go(f"/rollouts/{rollout.id}", said="The rollout is started.")
+    return visit.go(f"/rollouts/{rollout.id}", message="The rollout is started.")
 
 
 def _given(fields: ImmutableMultiDict[str, str]) -> dict[str, str]:

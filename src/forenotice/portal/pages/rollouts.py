@@ -37,7 +37,7 @@ class Verb(NamedTuple):
     means: str
     button: str
     refuse: str
-    said: str
+    message: str
     is_possible: Callable[[RolloutStatus], bool]
 
 
@@ -54,7 +54,7 @@ VERBS: Mapping[str, Verb] = {
         "goes on to its end.",
         button="Pause the rollout",
         refuse="Let it go on",
-        said="The rollout is paused: nothing of it starts until it is resumed.",
+        message="The rollout is paused: nothing of it starts until it is resumed.",
         is_possible=rollout_progress.can_be_paused,
     ),
     "resume": Verb(
@@ -63,7 +63,7 @@ VERBS: Mapping[str, Verb] = {
         means="It goes on where it was. Hosts that failed are left out, unless they have another try.",
         button="Resume the rollout",
         refuse="Leave it paused",
-        said="The rollout goes on.",
+        message="The rollout goes on.",
         is_possible=rollout_progress.can_be_resumed,
     ),
     "cancel": Verb(
@@ -73,7 +73,7 @@ VERBS: Mapping[str, Verb] = {
         "Hosts that wait are skipped. This cannot be undone: start another rollout for them.",
         button="Cancel the rollout",
         refuse="Keep it",
-        said="The rollout is cancelled: what has started goes on to its end.",
+        message="The rollout is cancelled: what has started goes on to its end.",
         is_possible=rollout_progress.can_be_cancelled,
     ),
 }
@@ -119,7 +119,7 @@ def do(visit: PageRequest) -> Response:
         rollout = verb.do(visit, visit.path["rollout_id"])
     except (errors.RefusedError, errors.ConflictError) as error:
         return _shown(visit, error)
-    return visit.go(f"/rollouts/{rollout.id}", said=verb.said)
+    return visit.go(f"/rollouts/{rollout.id}", message=verb.message)
 
 
 def _shown(visit: PageRequest, error: errors.ForenoticeError | None = None) -> Response:

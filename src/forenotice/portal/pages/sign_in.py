@@ -104,7 +104,7 @@ class SignIn:
         csrf.require_own(request.headers, form.get("form_token", ""), csrf.token_of(secret))
         await run_in_threadpool(sessions.end, self._dispatcher.portal.service, secret, requests.origin(request.scope))
         answer = RedirectResponse("/sign-in", 303)
-        responses.forget(answer, responses.name("session", request))
+        responses.delete_cookie(answer, responses.name("session", request))
         return answer
 
     async def _is_known(self, request: Request) -> bool:
@@ -124,5 +124,5 @@ class SignIn:
         return HTMLResponse(self._dispatcher.portal.rendering.page("onward.html", onward=path))
 
     def _kept(self, answer: Response, request: Request, secret: str) -> Response:
-        responses.keep(answer, responses.name("session", request), secret, int(sessions.LASTS.total_seconds()))
+        responses.set_cookie(answer, responses.name("session", request), secret, int(sessions.LASTS.total_seconds()))
         return answer

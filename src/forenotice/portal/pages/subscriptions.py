@@ -44,7 +44,7 @@ def create(visit: PageRequest) -> Response:
         return _listed(visit, given, error)
     if asked.secret:
         # Whoever gave it has it already.
-        return visit.go(_place(made.name), said=f"The subscription {made.name} is made.")
+        return visit.go(_place(made.name), message=f"The subscription {made.name} is made.")
     # Never by way of another page: it must not be in an address or a cookie.
     return visit.page("subscription_made.html", status=201, subscription=made, secret=made.secret)
 
@@ -62,13 +62,13 @@ def change(visit: PageRequest) -> Response:
         changed = subscriptions.change(visit.service, visit.call(), visit.path["name"], asked)
     except (errors.RefusedError, errors.ConflictError) as error:
         return _shown(visit, given=given, error=error)
-    return visit.go(_place(changed.name), said=f"The subscription {changed.name} is changed.")
+    return visit.go(_place(changed.name), message=f"The subscription {changed.name} is changed.")
 
 
 @pages.post("/subscriptions/{name}/resume", needs=Need.MANAGE)
 def resume(visit: PageRequest) -> Response:
     resumed = subscriptions.resume(visit.service, visit.call(), visit.path["name"])
-    return visit.go(_place(resumed.name), said="What waits is sent again now.")
+    return visit.go(_place(resumed.name), message="What waits is sent again now.")
 
 
 @pages.post("/subscriptions/{name}/replay", needs=Need.MANAGE)
@@ -78,8 +78,8 @@ def replay(visit: PageRequest) -> Response:
         replayed = subscriptions.replay(visit.service, visit.call(), visit.path["name"], asked.after)
     except (errors.RefusedError, errors.ConflictError) as error:
         return _shown(visit, replay_error=error)
-    said = f"All that it wants is told again, from entry {replayed.position + 1} of the journal on."
-    return visit.go(_place(replayed.name), said=said)
+    message = f"All that it wants is told again, from entry {replayed.position + 1} of the journal on."
+    return visit.go(_place(replayed.name), message=message)
 
 
 @pages.post("/subscriptions/{name}/test", needs=Need.MANAGE)
@@ -88,7 +88,7 @@ def test(visit: PageRequest) -> Response:
     tried = subscriptions.test(visit.service, visit.call(), name)
     if not tried.taken:
         return _shown(visit, tried=tried)
-    return visit.go(_place(name), said=f"The receiver took the test message: it answered {tried.status}.")
+    return visit.go(_place(name), message=f"The receiver took the test message: it answered {tried.status}.")
 
 
 @pages.get("/subscriptions/{name}/replay", needs=Need.OVERSEE)
@@ -107,7 +107,7 @@ def confirm(visit: PageRequest) -> Response:
 @pages.post("/subscriptions/{name}/remove", needs=Need.MANAGE)
 def remove(visit: PageRequest) -> Response:
     removed = subscriptions.remove(visit.service, visit.call(), visit.path["name"])
-    return visit.go("/subscriptions", said=f"The subscription {removed.removed} is removed.")
+    return visit.go("/subscriptions", message=f"The subscription {removed.removed} is removed.")
 
 
 def _listed(visit: PageRequest, given: Mapping[str, Any], error: errors.ForenoticeError | None = None) -> Response:

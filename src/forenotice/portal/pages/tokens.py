@@ -72,7 +72,7 @@ def confirm(visit: PageRequest) -> Response:
 @pages.post("/tokens/{token_id}/revoke", needs=Need.ADMINISTER)
 def revoke(visit: PageRequest) -> Response:
     revoked = tokens.revoke(visit.service, visit.call(), visit.path["token_id"])
-    return visit.go("/tokens", said=f"The token {revoked.name} is revoked.")
+    return visit.go("/tokens", message=f"The token {revoked.name} is revoked.")
 
 
 @pages.get("/tokens/{token_id}/rotate", needs=Need.ADMINISTER)

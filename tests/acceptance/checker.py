@@ -339,7 +339,7 @@ class Checker:
             percent = isinstance(most, str) and most.endswith("%")
             allowed = members * int(most[:-1]) // 100 if percent else int(most)
             if len(out) > allowed:
-                self._complain(f"{len(out)} of {members} VMs of {scope} are out, and max_unavailable is {most}")
+                self._complain(f"{len(out)} of {members} VMs of {scope} are down, and max_unavailable is {most}")
         if least is not None and members - len(out) < least:
             self._complain(f"{members - len(out)} of {members} VMs of {scope} are left, and min_available is {least}")
 

@@ -134,7 +134,7 @@ def test_a_plan_does_nothing(fleet: Control) -> None:
     ]
     assert [wave["hosts"] for wave in plan["waves"]] == [1, 1]
     (web,) = [scope for scope in plan["groups"] if scope["group"] == "web"]
-    assert (web["members"], web["most_out"], web["budget"]) == (2, 1, None)
+    assert (web["members"], web["most_down"], web["budget"]) == (2, 1, None)
     assert fleet.get("/v1/history?newest_first=true&limit=1") == before
 
 

@@ -1,4 +1,4 @@
-"""What rollouts, budgets and windows promise, checked on every transaction; what is out is counted anew here."""
+"""What rollouts, budgets and windows promise, checked on every transaction; what is down is counted anew here."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -155,11 +155,11 @@ def _has_an_end(after: World, rollout: Rollout, rollout_hosts: list[RolloutHost]
 
 
 def _require_within_budget(state: World, scope: str, names: set[str], members: int) -> None:
-    most = most_out(state.scopes[scope].policy, members)
-    assert len(names) <= most, f"{len(names)} of {members} VMs of {scope} are out, and {most} may be"
+    most = most_down(state.scopes[scope].policy, members)
+    assert len(names) <= most, f"{len(names)} of {members} VMs of {scope} are down, and {most} may be"
 
 
-def most_out(policy: Policy, members: int) -> Fraction:
+def most_down(policy: Policy, members: int) -> Fraction:
     limits = [Fraction(members)]
     if policy.max_unavailable is not None:
         number, percent, _ = policy.max_unavailable.partition("%")

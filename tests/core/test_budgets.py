@@ -1,13 +1,13 @@
-"""Budgets: how many VMs of a group may be out at once."""
+"""Budgets: how many VMs of a group may be down at once."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.builders import row
-from tests.core.invariants_of_rollouts import most_out
+from tests.core.invariants_of_rollouts import most_down
 
 from forenotice.core import budgets, errors
-from forenotice.core.budgets import Outage, Rule
+from forenotice.core.budgets import Rule, VmsDown
 from forenotice.core.fleet import Policy
 from forenotice.core.operations import Kind
 
@@ -47,7 +47,7 @@ def test_a_part_of_a_vm_is_none(most: str | None, least: int | None, members: in
     allowed = budgets.allowed(policy, members)
     if allowed is not None:
         assert allowed >= 0
-        assert min(allowed, members) == max(0, most_out(policy, members).__floor__())
+        assert min(allowed, members) == max(0, most_down(policy, members).__floor__())
 
 
 @pytest.mark.parametrize(
@@ -66,15 +66,15 @@ def test_a_part_of_a_vm_is_none(most: str | None, least: int | None, members: in
 def test_two_more_vms_of_update_domain_1(
     planned: dict[int, int], others: int, allowed: int | None, rule: Rule | None
 ) -> None:
-    assert budgets.blocker(Outage(planned=planned, others=others), 1, 2, allowed) is rule
+    assert budgets.blocker(VmsDown(by_update_domain=planned, others=others), 1, 2, allowed) is rule
 
 
 def test_what_is_back_is_no_longer_out() -> None:
-    standing = Outage(others=1)
-    standing.add(0, 2)
-    standing.add(1, 1)
-    standing.add(0, -2)
-    assert (standing.planned, standing.vms) == ({1: 1}, 2)
+    down = VmsDown(others=1)
+    down.add(0, 2)
+    down.add(1, 1)
+    down.add(0, -2)
+    assert (down.by_update_domain, down.vms) == ({1: 1}, 2)
 
 
 def test_planned_maintenance_that_no_budget_allows_is_refused() -> None:
@@ -88,7 +88,7 @@ def test_planned_maintenance_that_no_budget_allows_is_refused() -> None:
     with pytest.raises(errors.ConflictError) as refused:
         site.schedule(Kind.HOST_UPDATE, "c")
     assert refused.value.message == (
-        "the budget of group web can never be met: 1 of its 4 VMs is on host c, but min_available 4 allows 0 out at "
+        "the budget of group web can never be met: 1 of its 4 VMs is on host c, but min_available 4 allows 0 down at "
         "once: change it"
     )
     assert site.schedule(Kind.RESTART, "web-0")

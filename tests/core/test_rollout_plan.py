@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.core.builders import DAY, HOUR, MINUTE, NOW, SECOND
-from tests.core.invariants_of_rollouts import most_out
+from tests.core.invariants_of_rollouts import most_down
 from tests.core.random_fleets import WINDOWS, sites
 from tests.core.rollout_site import NOTICE, UPDATE, RollingSite, rolling_row
 
@@ -76,7 +76,7 @@ def _keeps_the_rules(site: RollingSite, plan: Plan, options: Options) -> None:
             named = [name for other in together for name in other.vms if site.vm(name).scope == scope]
             assert len({site.vm(name).update_domain for name in named}) == 1
             policy, members = site.scope(scope).policy, sum(vm.scope == scope for vm in site.state.vms.values())
-            assert len(named) <= most_out(policy, members)
+            assert len(named) <= most_down(policy, members)
             assert windows.is_open(policy.windows, host.not_before)
         assert windows.is_open(options.windows, host.not_before)
         assert host.not_before >= host.announced_at + (options.notice or NOTICE)
@@ -109,9 +109,9 @@ def test_a_plan_says_what_it_means_to_each_group() -> None:
     ]
     assert plan.groups == (
         PlannedGroup(
-            scope="group:web", members=3, out=3 * UPDATE, most_out=1, allowed=1, budget="max_unavailable 1", delayed=2
+            scope="group:web", members=3, down=3 * UPDATE, most_down=1, allowed=1, budget="max_unavailable 1", delayed=2
         ),
-        PlannedGroup(scope="vm:db", members=1, out=UPDATE, most_out=1, allowed=None, budget="", delayed=0),
+        PlannedGroup(scope="vm:db", members=1, down=UPDATE, most_down=1, allowed=None, budget="", delayed=0),
     )
     assert (plan.empty, plan.begins_at, plan.ends_at) == (("d",), NOW, NOW + 3 * (NOTICE + UPDATE))
 

@@ -459,7 +459,7 @@ def test_a_budget_that_has_become_impossible_pauses_the_rollout() -> None:
     assert site.rollout(rollout).status is RolloutStatus.PAUSED
     assert site.rollout(rollout).why == (
         "the budget of group web can never be met: 2 of its 5 VMs are on host b and go together, "
-        "but max_unavailable 1 allows 1 out at once: change it, or spread the group"
+        "but max_unavailable 1 allows 1 down at once: change it, or spread the group"
     )
     site.set_policy("group:web", max_unavailable="50%")
     site.resume(rollout)

@@ -177,7 +177,7 @@ def test_a_budget_that_can_never_be_met_is_refused_with_the_group_that_is_in_the
         site.plan(Kind.HOST_UPDATE)
     assert refused.value.message == (
         "the budget of group pool can never be met: 2 of its 3 VMs are on host d and go together, "
-        "but max_unavailable 34% allows 1 out at once: change it, or spread the group"
+        "but max_unavailable 34% allows 1 down at once: change it, or spread the group"
     )
     assert refused.value.facts == {"group": "pool", "host": "d", "vms": 2, "members": 3, "allowed": 1}
     assert site.plan(hosts="!d").planned_hosts

@@ -181,7 +181,7 @@ def test_a_change_notes_what_differs() -> None:
 
 
 def pair(hosts: str = "ab") -> Site:
-    """`web-0` on a and `web-1` on b; of their group one may be out at a time."""
+    """`web-0` on a and `web-1` on b; of their group one may be down at a time."""
     site = Site()
     site.add_hosts(hosts)
     site.add_group("web", max_unavailable="1")

@@ -69,7 +69,7 @@ def test_the_policy_is_changed(portal: Portal) -> None:
     page = visitor.get("/groups/web")
     assert "The policy of group web is changed." in page.text
     assert "are announced 7.5 minutes ahead" in page.text
-    assert "has at most 25% of its VMs out at once, leaves at least 2 of its VMs" in page.text
+    assert "has at most 25% of its VMs down at once, leaves at least 2 of its VMs" in page.text
     assert policy(portal, "web") == {
         "listening": "auto",
         "auto_approve_restart": False,
@@ -91,7 +91,7 @@ def test_the_policy_is_changed(portal: Portal) -> None:
         ({"terminate_notice_minutes": "soon"}, "“Minutes' notice of a deletion” in the form must be"),
         (
             {"max_unavailable": "lots"},
-            "“VMs out at once for planned maintenance, at most”",
+            "“VMs down at once for planned maintenance, at most”",
         ),
         ({"min_available": "-1"}, "“VMs that planned maintenance leaves, at least”"),
         ({"windows": "at night"}, "'at night'"),

@@ -140,8 +140,8 @@ def test_what_start_would_refuse_has_no_plan(admin: Visitor, started: str) -> No
 def test_a_budget_is_told_in_words(portal: Portal) -> None:
     visitor = portal.visitor()
     for budget, said in {
-        "2": "at most 2 of its VMs out at once",
-        "50%": "at most 50% of its VMs out at once: 2 out at once",
+        "2": "at most 2 of its VMs down at once",
+        "50%": "at most 50% of its VMs down at once: 2 down at once",
     }.items():
         fleet.set_group(portal.service, OPERATOR, "pool", PolicyChange(max_unavailable=budget))
         assert said in visitor.get(plan_url()).text

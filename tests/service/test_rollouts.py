@@ -165,7 +165,7 @@ def test_what_was_planned_is_what_happens(rig: Rolling) -> None:
     assert [wave.update_domains for wave in plan.waves] == [[0, 2], [1], [0, 2]]
     assert {host.host: host.update_domains for host in plan.planned_hosts}["e"] == [1]
     (web,) = [group for group in plan.groups if group.group == "web"]
-    assert (web.budget, web.allowed, web.most_out) == ("max_unavailable 20%", 1, 1)
+    assert (web.budget, web.allowed, web.most_down) == ("max_unavailable 20%", 1, 1)
     assert web.delayed_hosts >= 3
     assert rig.status(found) == "Completed"
 

@@ -123,7 +123,7 @@ def test_titles_differ_within_their_noun() -> None:
             },
             {"scope": "group:web"},
             "The policy of group web was changed: listening always, approves restarts by itself,"
-            " at most 25% of its VMs out at once, windows a; b.",
+            " at most 25% of its VMs down at once, windows a; b.",
         ),
         ("vm.moved", {"source": "host-a"}, {"vm": "db", "host": "host-b"}, "VM db has moved from host-a to host-b."),
         ("vm.left", {}, {"vm": "db", "scope": "vm:db"}, "VM db has left VM db."),

@@ -275,7 +275,7 @@ def _show_waves(out: Output, plan: "views.rollouts.RolloutPlan") -> None:
 def _show_groups(out: Output, scopes: Sequence["views.rollouts.PlannedScope"]) -> None:
     """First those whose budget delays hosts, then those that are down longest."""
     groups = [scope for scope in scopes if scope.group]
-    groups.sort(key=lambda group: (-group.delayed_hosts, -group.out_seconds, group.group))
+    groups.sort(key=lambda group: (-group.delayed_hosts, -group.down_seconds, group.group))
     if groups:
         out.table(
             ("group", "VMs", "down at once", "partly down for", "limited by"),
@@ -283,8 +283,8 @@ def _show_groups(out: Output, scopes: Sequence["views.rollouts.PlannedScope"]) -
                 (
                     group.group,
                     group.members,
-                    f"at most {group.most_out}",
-                    times.span(timedelta(seconds=group.out_seconds)),
+                    f"at most {group.most_down}",
+                    times.span(timedelta(seconds=group.down_seconds)),
                     _limit(group),
                 )
                 for group in groups[:GROUPS]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from forenotice.core import budgets, placement, windows
+from forenotice.core import budgets, placement, update_domains, windows
 from forenotice.core.draft import Draft
 from forenotice.core.operations import Event, Kind, Operation, Status
 from forenotice.core.rollouts import RolloutStatus
@@ -22,7 +22,7 @@ class BlockerKind(StrEnum):
     CLOCK = "clock"
     """The clock jumped ahead since it was announced, which does not count as notice."""
     UPDATE_DOMAIN = "update-domain"
-    """Another update domain of the scope is out."""
+    """Another update domain of the scope is down."""
     VM_BUSY = "vm-busy"
     """Another operation acts on one of the VMs."""
     EARLIER_DELETION = "earlier-deletion"
@@ -152,8 +152,8 @@ def _maintenance_blockers(draft: Draft, operation: Operation, events: list[Event
             yield Blocker(kind=BlockerKind.WINDOW, until=together, scope=scope, rollout=rollout)
     for mine in events:
         for other in draft.started_events_in(mine.scope):
-            excluded = budgets.is_excluded(mine.update_domain, [other.update_domain])
-            if excluded and budgets.excludes_others(draft.operation(other.operation)):
+            excluded = update_domains.is_excluded(mine.update_domain, [other.update_domain])
+            if excluded and update_domains.excludes_others(draft.operation(other.operation)):
                 yield _held_by(BlockerKind.UPDATE_DOMAIN, other)
     for mine in events:
         yield from _budget(draft, mine)
@@ -165,11 +165,11 @@ def _budget(draft: Draft, mine: Event) -> Iterator[Blocker]:
     if most is None:
         return
     started = draft.started_events_in(mine.scope)
-    out = {name for other in started for name in other.resources}
+    down = {name for other in started for name in other.resources}
     if len(mine.resources) > most:
         # No end of anything helps.
         yield Blocker(kind=BlockerKind.BUDGET, scope=mine.scope)
-    elif len(out.union(mine.resources)) > most:
+    elif len(down.union(mine.resources)) > most:
         yield _held_by(BlockerKind.BUDGET, min(started, key=lambda other: (other.created_at, other.id)))
 
 

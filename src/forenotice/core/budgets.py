@@ -1,61 +1,44 @@
-"""Exclusion of update domains, and budgets: how much of a scope planned maintenance may take at once."""
+"""Budgets: how many VMs of a scope planned maintenance may take down at once."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from forenotice.core import errors
+from forenotice.core import errors, update_domains
 from forenotice.core.fleet import Policy
-from forenotice.core.operations import Kind, Operation, Status
 
 
 class Rule(StrEnum):
     UPDATE_DOMAIN = "update-domain"
-    """Another update domain of the scope is out or announced."""
+    """Another update domain of the scope is down, or announced to be."""
     BUDGET = "budget"
-    """So many VMs of the scope may not be out at once."""
+    """So many VMs of the scope may not be down at once."""
 
 
 @dataclass(slots=True)
-class Outage:
-    """What is out of a scope, or announced to be: how many VMs, by update domain, and for other reasons."""
+class VmsDown:
+    """How many VMs of a scope are down, or announced to be: by update domain, and for other reasons."""
 
-    planned: dict[int, int] = field(default_factory=dict)
+    by_update_domain: dict[int, int] = field(default_factory=dict)
     others: int = 0
 
     @property
     def vms(self) -> int:
-        return sum(self.planned.values()) + self.others
+        return sum(self.by_update_domain.values()) + self.others
 
     def add(self, update_domain: int, vms: int) -> None:
-        self.planned[update_domain] = self.planned.get(update_domain, 0) + vms
-        if not self.planned[update_domain]:
-            del self.planned[update_domain]
+        self.by_update_domain[update_domain] = self.by_update_domain.get(update_domain, 0) + vms
+        if not self.by_update_domain[update_domain]:
+            del self.by_update_domain[update_domain]
 
 
-NOTHING_OUT = Outage()
+NOTHING_DOWN = VmsDown()
 
 
-def excludes_others(operation: Operation) -> bool:
-    """Whether planned maintenance leaves the other update domains alone for it: what is out, or announced for soon."""
-    if operation.status is Status.PLANNED:
-        return False
-    if operation.kind is Kind.DEGRADED_HARDWARE:
-        # Announced days ahead: until it starts nobody waits for it.
-        return operation.status is Status.STARTED
-    return operation.kind.traits.maintenance or operation.kind is Kind.HARDWARE_FAILURE
-
-
-def is_excluded(update_domain: int, out: Iterable[int]) -> bool:
-    """Whether planned maintenance of this update domain waits for others of its scope: one is out at a time."""
-    return any(other != update_domain for other in out)
-
-
-def blocker(outage: Outage, update_domain: int, vms: int, allowed: int | None) -> Rule | None:
-    """Why these VMs may not be taken as well."""
-    if is_excluded(update_domain, outage.planned):
+def blocker(down: VmsDown, update_domain: int, vms: int, allowed: int | None) -> Rule | None:
+    """Why these VMs may not be taken down as well."""
+    if update_domains.is_excluded(update_domain, down.by_update_domain):
         return Rule.UPDATE_DOMAIN
-    return Rule.BUDGET if allowed is not None and outage.vms + vms > allowed else None
+    return Rule.BUDGET if allowed is not None and down.vms + vms > allowed else None
 
 
 def has_budget(policy: Policy) -> bool:
@@ -63,7 +46,7 @@ def has_budget(policy: Policy) -> bool:
 
 
 def allowed(policy: Policy, members: int) -> int | None:
-    """How many VMs of so many may be out at once; None: any number. A part of a VM is none."""
+    """How many VMs of so many may be down at once; None: any number. A part of a VM is none."""
     limits = []
     if policy.max_unavailable is not None:
         limits.append(_of(policy.max_unavailable, members))
@@ -80,14 +63,14 @@ def told(policy: Policy, members: int) -> str:
 
 
 def require_possible(scope: str, policy: Policy, *, members: int, vms: int, host: str) -> None:
-    """Refuse what could never start: the VMs of one host are taken together."""
+    """Refuse what could never start: the VMs of one host go down together."""
     most = allowed(policy, members)
     if most is not None and vms > most:
         name = scope.partition(":")[2]
         several = vms > 1
         why = (
             f"the budget of group {name} can never be met: {vms} of its {members} VMs {'are' if several else 'is'} on "
-            f"host {host}{' and go together' if several else ''}, but {told(policy, members)} allows {most} out at "
+            f"host {host}{' and go together' if several else ''}, but {told(policy, members)} allows {most} down at "
             f"once: change it{', or spread the group' if several else ''}"
         )
         raise errors.ConflictError(why, group=name, host=host, vms=vms, members=members, allowed=most)

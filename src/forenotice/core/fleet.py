@@ -68,7 +68,7 @@ class Policy:
     max_user_operations: int | None = None
     """How many users' operations may be live at once; None: any number."""
     max_unavailable: str | None = None
-    """How many VMs planned maintenance may have out at once: a number or a percentage such as `25%`. Groups only."""
+    """How many VMs planned maintenance may have down at once: a number or a percentage such as `25%`. Groups only."""
     min_available: int | None = None
     """How many VMs planned maintenance must leave. Groups only."""
     windows: tuple[Window, ...] = ()

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cache
 
-from forenotice.core import budgets, errors, rollouts, windows
-from forenotice.core.budgets import Outage, Rule
+from forenotice.core import budgets, errors, rollouts, update_domains, windows
+from forenotice.core.budgets import Rule, VmsDown
 from forenotice.core.draft import Draft
 from forenotice.core.fleet import names_of
 from forenotice.core.operations import Kind
@@ -37,9 +37,9 @@ class PlannedGroup:
 
     scope: str
     members: int
-    out: timedelta
-    """How long something of it is out."""
-    most_out: int
+    down: timedelta
+    """How long some of its VMs are down."""
+    most_down: int
     """VMs at once."""
     allowed: int | None
     budget: str
@@ -126,13 +126,13 @@ class _Prediction:
         self._draft = draft
         self._spec = spec
         self._notice = draft.timing.shortened(spec.options.notice or spec.kind.traits.minimum_notice)
-        self._standings: dict[str, Outage] = {}
+        self._down: dict[str, VmsDown] = {}
         self._busy: Counter[str] = Counter()
         """Hosts that others have maintenance on."""
         self._crowds: dict[str, _Crowd] = {}
         self._waiting: dict[str, dict[int, list[str]]] = {}
         """Hosts that wait, by the scope or the host of which something must end first, and how many VMs they need."""
-        self._out: dict[str, list[tuple[datetime, datetime, int]]] = {}
+        self._spans: dict[str, list[tuple[datetime, datetime, int]]] = {}
         self._openings: dict[tuple[tuple[tuple[Window, ...], ...], datetime], datetime] = {}
         self._ends: list[_End] = []
         self._put_off: list[tuple[datetime, str]] = []
@@ -168,15 +168,15 @@ class _Prediction:
                 self.now = max(self.now, min([*coming, opens_at] if opens_at > self.now else coming))
 
     def groups(self) -> Iterator[PlannedGroup]:
-        for scope in sorted(self._out):
+        for scope in sorted(self._spans):
             policy, members = self._draft.scope(scope).policy, self._draft.size_of(scope)
-            out, most = _overlaid(self._out[scope])
+            down, most = _overlaid(self._spans[scope])
             allowed = budgets.allowed(policy, members)
             yield PlannedGroup(
                 scope=scope,
                 members=members,
-                out=out,
-                most_out=most,
+                down=down,
+                most_down=most,
                 allowed=allowed,
                 budget="" if allowed is None else budgets.told(policy, members),
                 delayed=len(self._crowd(scope).delayed),
@@ -189,8 +189,8 @@ class _Prediction:
         found: list[Part] = []
         for part in parts:
             crowd = self._crowd(part.scope)
-            standing = self._standings.get(part.scope, budgets.NOTHING_OUT)
-            rule = budgets.blocker(standing, part.update_domain, part.vms, crowd.allowed)
+            down = self._down.get(part.scope, budgets.NOTHING_DOWN)
+            rule = budgets.blocker(down, part.update_domain, part.vms, crowd.allowed)
             if rule is Rule.BUDGET:
                 crowd.delayed.add(host)
             if rule is not None:
@@ -224,13 +224,13 @@ class _Prediction:
         )
         self._expect(_End(at=ends_at, id=host, ours=True, host=host, parts=parts))
         for part in parts:
-            self._out.setdefault(part.scope, []).append((not_before, ends_at, part.vms))
+            self._spans.setdefault(part.scope, []).append((not_before, ends_at, part.vms))
 
     def _expect_others(self) -> None:
         """What others have announced or started; it is taken to end as it should."""
         for operation in self._draft.world.operations.values():
             of_kind = operation.kind is self._spec.kind
-            if operation.status.live and (budgets.excludes_others(operation) or of_kind):
+            if operation.status.live and (update_domains.excludes_others(operation) or of_kind):
                 begins_at = operation.started_at or max(operation.not_before, self.now)
                 parts = tuple(
                     Part(scope=event.scope, update_domain=event.update_domain, vms=len(event.resources))
@@ -243,7 +243,7 @@ class _Prediction:
         heapq.heappush(self._ends, end)
         self._busy[end.host] += 1
         for part in end.parts:
-            self._standings.setdefault(part.scope, Outage()).add(part.update_domain, part.vms)
+            self._down.setdefault(part.scope, VmsDown()).add(part.update_domain, part.vms)
 
     def _release_ended(self, queue: list[_Candidate]) -> int:
         """Let those go on that waited for what is over by now; gives how many hosts of the rollout that was."""
@@ -253,7 +253,7 @@ class _Prediction:
             ours += end.ours
             self._busy[end.host] -= 1
             for part in end.parts:
-                self._standings[part.scope].add(part.update_domain, -part.vms)
+                self._down[part.scope].add(part.update_domain, -part.vms)
             for freed in (end.host, *(part.scope for part in end.parts)):
                 for vms in self._waiting.get(freed, ()):
                     self._let_next(queue, freed, vms)
@@ -302,12 +302,12 @@ def expected_end(
 
 
 def _overlaid(spans: Iterable[tuple[datetime, datetime, int]]) -> tuple[timedelta, int]:
-    """How long anything is out, and how many at most at once."""
+    """How long anything is down, and how many VMs at most at once."""
     changes = sorted(change for start, end, vms in spans for change in ((start, 1, vms), (end, 0, -vms)))
-    total, out, most, since = timedelta(0), 0, 0, None
+    total, down, most, since = timedelta(0), 0, 0, None
     for moment, _, vms in changes:
-        if out and since is not None:
+        if down and since is not None:
             total += moment - since
-        out, since = out + vms, moment
-        most = max(most, out)
+        down, since = down + vms, moment
+        most = max(most, down)
     return total, most

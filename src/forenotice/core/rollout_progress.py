@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from forenotice.core import announcements, budgets, errors, lifecycle, rollouts, windows
+from forenotice.core import announcements, budgets, errors, lifecycle, rollouts, update_domains, windows
 from forenotice.core.blockers import Blocker, BlockerKind, arrival_blockers, window_blockers
-from forenotice.core.budgets import Outage, Rule
+from forenotice.core.budgets import Rule, VmsDown
 from forenotice.core.draft import Draft
 from forenotice.core.fleet import several
 from forenotice.core.lifecycle import RECHECK
@@ -217,7 +217,7 @@ def _announce(draft: Draft, rollout: Rollout, rollout_host: RolloutHost) -> bool
 def host_blockers(draft: Draft, rollout: Rollout, host: str) -> Iterator[Blocker]:
     """Why maintenance of a host is not announced now: another operation, a budget or a window is in the way."""
     for operation in draft.live_operations_on(host):
-        if budgets.excludes_others(operation) or operation.kind is rollout.kind:
+        if update_domains.excludes_others(operation) or operation.kind is rollout.kind:
             yield Blocker(kind=BlockerKind.HOST_BUSY, operation=operation.id)
     yield from arrival_blockers(draft, host)
     for part in rollouts.parts(draft, host):
@@ -227,7 +227,7 @@ def host_blockers(draft: Draft, rollout: Rollout, host: str) -> Iterator[Blocker
             # No end of anything helps: a policy or the group has changed since the rollout began.
             yield Blocker(kind=BlockerKind.BUDGET, scope=part.scope)
             continue
-        rule = budgets.blocker(_outage(draft, part.scope), part.update_domain, part.vms, allowed)
+        rule = budgets.blocker(_vms_down(draft, part.scope), part.update_domain, part.vms, allowed)
         if rule is not None:
             oldest = _oldest_in_the_way(draft, part, rule)
             kind = BlockerKind(rule.value)
@@ -250,11 +250,11 @@ def announce_at(draft: Draft, rollout: Rollout) -> datetime:
     return draft.now if found is None else found.announce_at
 
 
-def _outage(draft: Draft, scope: str) -> Outage:
-    """What is out of a scope, or announced to be."""
-    found = Outage()
+def _vms_down(draft: Draft, scope: str) -> VmsDown:
+    """How many VMs of a scope are down, or announced to be."""
+    found = VmsDown()
     for event in draft.live_events_in(scope):
-        if budgets.excludes_others(draft.operation(event.operation)):
+        if update_domains.excludes_others(draft.operation(event.operation)):
             found.add(event.update_domain, len(event.resources))
         elif event.status is Status.STARTED:
             found.others += len(event.resources)
@@ -263,9 +263,9 @@ def _outage(draft: Draft, scope: str) -> Outage:
 
 def _oldest_in_the_way(draft: Draft, part: rollouts.Part, rule: Rule) -> Event:
     def is_in_the_way(event: Event) -> bool:
-        excludes = budgets.excludes_others(draft.operation(event.operation))
+        excludes = update_domains.excludes_others(draft.operation(event.operation))
         if rule is Rule.UPDATE_DOMAIN:
-            return excludes and budgets.is_excluded(part.update_domain, [event.update_domain])
+            return excludes and update_domains.is_excluded(part.update_domain, [event.update_domain])
         return excludes or event.status is Status.STARTED
 
     found = filter(is_in_the_way, draft.live_events_in(part.scope))

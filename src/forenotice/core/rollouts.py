@@ -196,7 +196,7 @@ def chosen_hosts(spec: RolloutSpec, hosts: Mapping[str, Host]) -> list[str]:
 
 
 def assign_waves(draft: "Draft", hosts: Collection[str]) -> dict[str, int]:
-    """For each host the first wave in which no scope would have two update domains out."""
+    """For each host the first wave in which no scope would have two update domains down."""
     # Waves are bits of a number: all that a scope has, and those of each of its update domains.
     taken: dict[str, int] = {}
     of_domain: dict[tuple[str, int], int] = {}

@@ -20,7 +20,7 @@ LABELS: Mapping[str, str] = {
     "auto_approve_redeploy": "Users' redeploys are approved by themselves",
     "max_user_operations": "Users' operations at once, at most",
     "terminate_notice_minutes": "Minutes' notice of a deletion",
-    "max_unavailable": "VMs out at once for planned maintenance, at most",
+    "max_unavailable": "VMs down at once for planned maintenance, at most",
     "min_available": "VMs that planned maintenance leaves, at least",
 }
 _NAMES = re.compile(rf"\b({'|'.join(LABELS)})\b")

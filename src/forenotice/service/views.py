@@ -188,7 +188,7 @@ def plan(plan: Plan, spec: RolloutSpec) -> rollouts.RolloutPlan:
                 rollouts.PlannedScope,
                 group,
                 group=_group_of(group.scope),
-                out_seconds=group.out.total_seconds(),
+                down_seconds=group.down.total_seconds(),
                 budget=group.budget or None,
                 delayed_hosts=group.delayed,
             )

@@ -85,7 +85,7 @@ class Policy(Response, forbid_unknown_fields=True):
     terminate_notice_minutes: Minutes | None = None
     max_user_operations: Count | None = None
     max_unavailable: MaxUnavailable | None = None
-    """VMs that planned maintenance may have out at once: a number, or a part such as `25%`."""
+    """VMs that planned maintenance may have down at once: a number, or a part such as `25%`."""
     min_available: AtLeast | None = None
     windows: Windows = []
     """When planned maintenance may start; empty: always."""

@@ -159,9 +159,9 @@ class PlannedScope(Response):
     scope: str
     group: str | None
     members: int
-    out_seconds: float
-    """For how long some of its VMs are out."""
-    most_out: int
+    down_seconds: float
+    """For how long some of its VMs are down."""
+    most_down: int
     """VMs at once."""
     allowed: int | None
     budget: str | None
@@ -252,8 +252,8 @@ example(
                 scope="group:web",
                 group="web",
                 members=8,
-                out_seconds=9,
-                most_out=1,
+                down_seconds=9,
+                most_down=1,
                 allowed=2,
                 budget="max_unavailable 25%",
                 delayed_hosts=0,

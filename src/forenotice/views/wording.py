@@ -118,7 +118,7 @@ POLICY: Mapping[str, str] = {
     "auto_approve_redeploy": "approves redeploys by itself",
     "terminate_notice_minutes": "{:g} minutes' notice of a deletion",
     "max_user_operations": "at most {} operations of users at once",
-    "max_unavailable": "at most {} of its VMs out at once",
+    "max_unavailable": "at most {} of its VMs down at once",
     "min_available": "at least {} of its VMs left",
     "windows": "windows {}",
 }

@@ -105,8 +105,8 @@ def _page(
 def _plan_context(plan: views.RolloutPlan) -> dict[str, Any]:
     hosts, same = plan.planned_hosts, progress_bar.are_update_domains(plan.waves)
     groups = [scope for scope in plan.groups if scope.group]
-    # Those whose budget makes others wait first, then those that are out longest.
-    groups.sort(key=lambda group: (-group.delayed_hosts, -group.out_seconds, group.group))
+    # Those whose budget makes others wait first, then those that are down longest.
+    groups.sort(key=lambda group: (-group.delayed_hosts, -group.down_seconds, group.group))
     drawn = _picture(plan) if hosts else None
     return {
         "kind": plan.kind,
@@ -137,7 +137,7 @@ def _decides(group: views.PlannedScope) -> str:
     if not rule:
         return ""
     said = wording.POLICY[rule].format(value)
-    return said if value == str(group.allowed) else f"{said}: {group.allowed} out at once"
+    return said if value == str(group.allowed) else f"{said}: {group.allowed} down at once"
 
 
 def _waves(plan: views.RolloutPlan, *, same: bool) -> Iterator[tuple[views.PlannedWave, str, str, list[str]]]:

@@ -1,4 +1,4 @@
-"""Where the endpoint is looked for (PROTOCOL, finding the endpoint), and that it is stuck to once found."""
+"""Where the endpoint is looked for, and that it is stuck to once found."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What endpoints send, read as far as it can be (PROTOCOL, the document)."""
+"""What endpoints send, read as far as it can be."""
 
 import json
 from datetime import UTC, datetime, timedelta

@@ -11,7 +11,7 @@ from forenotice.core.draft import Changes, World
 from forenotice.core.operations import Event, EventType, Kind, Operation, Status
 from forenotice.core.timing import Timing
 
-# As PROTOCOL.md has them, not as the code has them.
+# As the protocol has them (docs/dev/rules.md), not as the code has them.
 NOTICE = {
     EventType.FREEZE: timedelta(minutes=15),
     EventType.REBOOT: timedelta(minutes=15),

@@ -1,4 +1,4 @@
-"""The kinds of operations against the tables of PROTOCOL.md."""
+"""The kinds of operations against the tables of the protocol."""
 
 from datetime import timedelta
 

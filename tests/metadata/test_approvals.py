@@ -1,4 +1,4 @@
-"""PROTOCOL.md: StartRequests, from the body to the service and back."""
+"""StartRequests, from the body to the service and back."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""PROTOCOL.md: endpoint, versions, errors, and the order of the gates."""
+"""The endpoint: paths, versions, errors, and the order of the checks."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""PROTOCOL.md: /metadata/instance and /metadata/versions."""
+"""/metadata/instance and /metadata/versions."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""PROTOCOL.md: listening, from a scope's first GET to what is kept of it."""
+"""Listening, from a scope's first GET to what is kept of it."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

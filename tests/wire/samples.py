@@ -1,7 +1,7 @@
 """The documents of the golden files, and strategies for any document.
 
 After a wanted change of the wire, `python -m tests.wire.samples` at the root of the project writes the golden files
-anew; read the difference against PROTOCOL.md before committing it. Each line is a document's name, a blank, its body.
+anew; read the difference against docs/guests.md before committing it. Each line: a name, a blank, a body.
 """
 
 from datetime import UTC, datetime, timedelta

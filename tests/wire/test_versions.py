@@ -1,4 +1,4 @@
-"""The table of api-versions against PROTOCOL.md."""
+"""The table of api-versions against docs/guests.md."""
 
 import pytest
 

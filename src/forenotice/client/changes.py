@@ -179,7 +179,7 @@ class Ledger:
         self._listed: dict[str, Event] = {}
 
     def compare(self, events: Iterable[Event]) -> Iterator[Change]:
-        # Ids are compared without regard to case (PROTOCOL, the document).
+        # Ids are compared without regard to case.
         present = {event.id.upper(): event for event in events}
         for key in [key for key in self._listed if key not in present]:
             event = self._listed.pop(key)

@@ -1,4 +1,4 @@
-"""Where the endpoint may be (PROTOCOL, finding the endpoint)."""
+"""Where the endpoint may be: the order in which a client looks for it (docs/library.md)."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence

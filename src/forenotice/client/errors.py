@@ -52,7 +52,7 @@ def unreachable(failures: Sequence[tuple[Candidate, Exception]]) -> EndpointErro
 
 
 def message_of(response: Response) -> str:
-    """The sentence in the one shape that errors have (PROTOCOL, errors); empty where they have another."""
+    """The sentence in the one shape that errors have; empty where they have another."""
     error = _field(response, "error")
     return error[:LONGEST] if isinstance(error, str) else ""
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from forenotice.core import backoff
 
 STARTED_SHOWN = timedelta(seconds=2)
-"""How long Started stays listed at least, whatever the speed (PROTOCOL, life of an event)."""
+"""How long Started stays listed at least, whatever the speed."""
 
 ENDED_APPROVABLE = timedelta(hours=1)
 """How long an ended event still answers 200 to an approval."""

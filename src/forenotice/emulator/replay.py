@@ -120,7 +120,7 @@ class Script:
         return Round(steps=tuple(steps), ends=max(ends, began + SHORTEST_ROUND))
 
     def _interval(self, step: Step, seconds: float) -> timedelta:
-        """For how long it is shown; Started for as long as a poll once a second needs (PROTOCOL, life of an event)."""
+        """For how long it is shown; Started for as long as a poll once a second needs (docs/dev/rules.md)."""
         recorded = timedelta(seconds=seconds)
         started = step.document and any(event.status is Status.STARTED for event in step.document.events)
         return max(self._timing.shortened(recorded), min(recorded, STARTED_SHOWN) if started else timedelta(0))

@@ -24,7 +24,7 @@ class Guests:
             vms = {approval.vm for approval in approvals}
             world = unit.transaction.worlds.to_approve(scopes, vms)
             if not all(event_id.upper() in world.events for approval in approvals for event_id in approval.event_ids):
-                # A slow client approves what has just ended (PROTOCOL, approving).
+                # A slow client approves what has just ended.
                 world = unit.transaction.worlds.to_approve(scopes, vms, unit.now - ENDED_APPROVABLE)
             draft = unit.draft(world)
             answers: list[errors.ForenoticeError | None] = []

@@ -1,1 +1,1 @@
-"""Judges an endpoint by PROTOCOL.md, clause by clause, from outside."""
+"""Judges an endpoint by the protocol, clause by clause, from outside."""

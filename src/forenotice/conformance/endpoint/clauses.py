@@ -1,4 +1,4 @@
-"""What PROTOCOL.md promises of an endpoint and can be seen from outside: one table, one row for each clause."""
+"""What the protocol promises of an endpoint and can be seen from outside: one table, one row for each clause."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from forenotice.wire.versions import Version
 
 
 class Basis(StrEnum):
-    """Who says so; PROTOCOL.md marks its sentences by it."""
+    """Who says so."""
 
     DOC = "doc"
     """The published description of the service."""
@@ -179,4 +179,4 @@ ALL = (
 )
 
 BY_ID = {clause.id: clause for clause in ALL}
-"""In the order of PROTOCOL.md."""
+"""In the order of docs/dev/rules.md."""

@@ -129,7 +129,7 @@ class Pace:
     burst: int = 40
     """Requests at once, to meet a limit if there is one."""
     first: float = 150
-    """The first answer of all may take two minutes (PROTOCOL, listening)."""
+    """The first answer of all may take two minutes."""
     answer: float = 10
     patience: float = 300
     """What may be lost in all, to refusals for the rate and to requests without an answer."""
@@ -150,7 +150,7 @@ class Pace:
     prompt: float = 2
     """Within this, a wait is answered once the document has changed."""
     shown: float = 2
-    """How long Started stays listed (PROTOCOL, life of an event)."""
+    """How long Started stays listed."""
     between: float = 0.02
     """Between two looks at the document while nothing else is to be done."""
 

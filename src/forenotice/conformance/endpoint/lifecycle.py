@@ -46,7 +46,7 @@ NOTICES: Mapping[EventType, timedelta] = {
     EventType.PREEMPT: timedelta(seconds=30),
     EventType.TERMINATE: timedelta(minutes=5),
 }
-"""At least (PROTOCOL, notice)."""
+"""At least (docs/fleet.md)."""
 
 
 class Lifecycle:

@@ -27,6 +27,17 @@ class Ran:
 
 
 Run = Callable[..., Ran]
+FLEET = b"""
+[hosts]
+host-a = {}
+host-b = {}
+[groups.web]
+kind = "availability-set"
+policy.listening = "always"
+[vms]
+web-0 = { host = "host-a", group = "web" }
+db = { host = "host-b", addresses = ["10.0.0.9"] }
+"""
 
 
 @pytest.fixture
@@ -75,9 +86,5 @@ def fresh(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     with running(tmp_path) as control:
         monkeypatch.setenv("FORENOTICE_CONTROL", control.url)
         monkeypatch.setenv("FORENOTICE_TOKEN", control.token)
-        for host in ("host-a", "host-b"):
-            assert run("host", "add", host).code == 0
-        assert run("group", "add", "web", "--listening", "always").code == 0
-        assert run("vm", "add", "web-0", "--host", "host-a", "--group", "web").code == 0
-        assert run("vm", "add", "db", "--host", "host-b", "--address", "10.0.0.9").code == 0
+        control.post_fleet(FLEET)
         yield run

@@ -5,7 +5,7 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from http import HTTPStatus
 from pathlib import Path
 from time import monotonic
@@ -69,8 +69,7 @@ class Emulator:
         return self.api.get(views.emulator.State, "emulator", "state").now
 
 
-def drive(name: str, *parameters: click.Parameter, summary: str = "") -> commands.Registration:
-    return command(app, name, *parameters, make=Emulator, rows=table.EMULATOR, summary=summary)
+drive = partial(command, app, make=Emulator, rows=table.EMULATOR)
 
 
 @command(
@@ -169,16 +168,14 @@ def wait_(ctx: Emulator, event: str, approved: bool, started: bool, gone: bool, 
         raise wait.UnfinishedError(f"{view.type} of {', '.join(view.resources)} is {never}")
 
 
-@drive("approve", EVENT)
-def approve(ctx: Emulator, event: str) -> None:
-    """Approve an event in place of its guests."""
-    _show_event(ctx, ctx.api.post(views.emulator.Event, "emulator", "events", event, "approve"))
+def _of_event(verb: str, summary: str) -> None:
+    @drive(verb, EVENT, summary=summary)
+    def run(ctx: Emulator, event: str) -> None:
+        _show_event(ctx, ctx.api.post(views.emulator.Event, "emulator", "events", event, verb))
 
 
-@drive("cancel", EVENT)
-def cancel(ctx: Emulator, event: str) -> None:
-    """Cancel an event while it is Scheduled."""
-    _show_event(ctx, ctx.api.post(views.emulator.Event, "emulator", "events", event, "cancel"))
+_of_event("approve", "Approve an event in place of its guests.")
+_of_event("cancel", "Cancel an event while it is Scheduled.")
 
 
 @drive("advance", argument("by", "Such as 90s, 15m or 2h.", metavar="TIME"))
@@ -262,7 +259,9 @@ def _show(ctx: Emulator, found: "views.emulator.State") -> None:
     if out.json:
         out.data(found)
         return
-    scenario = found.scenario
+    played = ""
+    if (scenario := found.scenario) is not None:
+        played = f"{scenario.name}, {'all is played' if scenario.done else f'waits for {scenario.waiting_for}'}"
     out.facts(
         {
             "clock": times.utc(found.now) + (", paused" if found.paused else ""),
@@ -270,16 +269,11 @@ def _show(ctx: Emulator, found: "views.emulator.State") -> None:
             "endpoint": found.endpoint,
             "callers are": found.as_vm,
             "VMs": [vm.name for vm in found.vms],
-            "scenario": _played(scenario) if scenario else "",
+            "scenario": played,
             "faults": [f"{each.name} for {_extent(each)}" for each in found.faults],
         }
     )
     _show_events(ctx, found.events, found.now)
-
-
-def _played(scenario: "views.emulator.PlayedScenario") -> str:
-    so_far = "all is played" if scenario.done else f"waits for {scenario.waiting_for}"
-    return f"{scenario.name}, {so_far}"
 
 
 def _show_events(

@@ -8,11 +8,6 @@ LONGEST_DAYS = 366
 WRITTEN = {"": 60, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 
 
-def read(text: str) -> datetime:
-    """A moment as the API writes it."""
-    return datetime.fromisoformat(text).astimezone(UTC)
-
-
 def span(duration: timedelta) -> str:
     """The two largest units: `14 min 58 s`."""
     rest = round(abs(duration.total_seconds()))

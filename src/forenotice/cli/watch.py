@@ -5,8 +5,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from http import HTTPStatus
@@ -75,7 +75,8 @@ class Snapshot:
     """False until it has answered once."""
 
     def why(self, thing: Waiting) -> str:
-        return self.reasons[thing.id].sentence if thing.id in self.reasons else ""
+        own = "" if isinstance(thing, views.maintenance.Event) else thing.why
+        return own or (self.reasons[thing.id].sentence if thing.id in self.reasons else "")
 
     def until(self, thing: Waiting) -> datetime | None:
         """When its wait is over at the latest, where that is known."""
@@ -140,15 +141,10 @@ class Poller:
         kept = {thing.id: self._reasons.get(thing.id) for thing in things}
         due = [thing for thing in things if _is_stale(kept[thing.id], thing, now)]
         for thing in due[:EXPLAINED]:
-            try:
-                kept[thing.id] = (
-                    thing,
-                    now,
-                    self._api.get(views.maintenance.Explanation, noun, thing.id, "explanation"),
-                )
-            except RefusalError:
-                # It is gone since.
-                continue
+            # Refused if it is gone since.
+            with suppress(RefusalError):
+                explanation = self._api.get(views.maintenance.Explanation, noun, thing.id, "explanation")
+                kept[thing.id] = (thing, now, explanation)
         return {key: reason for key, reason in kept.items() if reason is not None}
 
 
@@ -159,26 +155,6 @@ def _order(event: "views.maintenance.Event") -> tuple[object, ...]:
 
 def _is_stale(kept: Reason | None, thing: Waiting, now: float) -> bool:
     return kept is None or kept[0] != thing or now - kept[1] > REASON_LASTS
-
-
-class PollThread(threading.Thread):
-    """Polls every other second, in a thread of its own."""
-
-    def __init__(self, poller: Poller, tell: Callable[[Snapshot | Exception], None]) -> None:
-        super().__init__(name="watch", daemon=True)
-        self._poller, self._tell = poller, tell
-        self._over = threading.Event()
-
-    def run(self) -> None:
-        try:
-            while not self._over.is_set():
-                self._tell(self._poller.poll())
-                self._over.wait(EVERY)
-        except Exception as error:
-            self._tell(error)
-
-    def end(self) -> None:
-        self._over.set()
 
 
 # How it is drawn, line by line
@@ -252,41 +228,29 @@ def _rollouts(snapshot: Snapshot, now: datetime, width: int, room: int | None) -
     shown = snapshot.rollouts if room is None else snapshot.rollouts[: max(1, (room - 1) // 2)]
     for rollout in shown:
         yield _rollout(rollout, BAR if width >= NARROW else BAR // 2)
-        if why := rollout.why or snapshot.why(rollout):
+        if why := snapshot.why(rollout):
             yield Text.assemble(f"  {_left(snapshot.until(rollout), now)}", (plain(why), "dim"))
     if hidden := len(snapshot.rollouts) - len(shown):
         yield Text(f"and {hidden} others: forenotice rollout list", style="dim")
 
 
 def _rollout(rollout: "views.rollouts.ListedRollout", bar: int) -> Text:
-    line = Text.assemble((f"rollout {rollout.kind} {_cut(plain(rollout.hosts))}  ", "bold"))
+    hosts = plain(rollout.hosts)
+    hosts = hosts if len(hosts) <= LONGEST_WHO else f"{hosts[: LONGEST_WHO - 1]}…"
+    line = Text(f"rollout {rollout.kind} {hosts}  ", style="bold")
     line.append(rollout.status, style=STYLE.get(rollout.status, ""))
-    done, total = _done(rollout)
-    line.append(f"  wave {rollout.wave} of {rollout.waves}  {_bar(done, total, bar)} {done}/{total} hosts")
+    counts = rollout.progress
+    done = counts.done + counts.failed + counts.skipped
+    total = done + counts.waiting + counts.under_way
+    full = bar * done // max(1, total)
+    drawn = "━" * full + "─" * (bar - full)
+    line.append(f"  wave {rollout.wave} of {rollout.waves}  {drawn} {done}/{total} hosts")
     return line.append(f"  {rollout.id}", style="dim")
 
 
 def _left(until: datetime | None, now: datetime) -> str:
     left = timedelta(0) if until is None else until - now
     return f"{times.span(left)} left: " if left > timedelta(0) else ""
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST_WHO else f"{text[: LONGEST_WHO - 1]}…"
-
-
-def _done(rollout: "views.rollouts.ListedRollout") -> tuple[int, int]:
-    """How many of its hosts are behind it, of how many."""
-    counts = rollout.progress
-    return (
-        counts.done + counts.failed + counts.skipped,
-        counts.waiting + counts.under_way + counts.done + counts.failed + counts.skipped,
-    )
-
-
-def _bar(done: int, total: int, width: int) -> str:
-    full = width * done // max(1, total)
-    return "━" * full + "─" * (width - full)
 
 
 def _history(entries: Sequence["views.history.Entry"]) -> Iterator[Text]:
@@ -334,13 +298,23 @@ def _show_once(ctx: Operator, poller: Poller, console: Console) -> None:
 
 @contextmanager
 def _updates(poller: Poller) -> Iterator["queue.SimpleQueue[Update]"]:
+    """A thread of its own polls every other second."""
     updates: queue.SimpleQueue[Update] = queue.SimpleQueue()
-    thread = PollThread(poller, updates.put)
-    thread.start()
+    over = threading.Event()
+
+    def run() -> None:
+        try:
+            while not over.is_set():
+                updates.put(poller.poll())
+                over.wait(EVERY)
+        except Exception as error:
+            updates.put(error)
+
+    threading.Thread(target=run, name="watch", daemon=True).start()
     try:
         yield updates
     finally:
-        thread.end()
+        over.set()
 
 
 @contextmanager
@@ -369,9 +343,7 @@ def _print_changes(updates: "queue.SimpleQueue[Update]") -> None:
     last = ""
     while True:
         snapshot = _next(updates, EVERY)
-        if snapshot is None:
-            continue
-        line = msgspec.json.encode(_plain(snapshot)).decode()
+        line = msgspec.json.encode(_plain(snapshot)).decode() if snapshot else last
         if line != last:
             sys.stdout.write(line + "\n")
             sys.stdout.flush()
@@ -389,19 +361,15 @@ def _next(updates: "queue.SimpleQueue[Update]", seconds: float) -> Snapshot | No
 
 
 def _plain(snapshot: Snapshot) -> dict[str, object]:
+    def explained(things: Sequence[Waiting]) -> list[dict[str, object]]:
+        return [
+            {**msgspec.structs.asdict(thing), "why": snapshot.why(thing), "until": snapshot.until(thing)}
+            for thing in things
+        ]
+
     return {
-        "events": [
-            {**msgspec.structs.asdict(event), "why": snapshot.why(event), "until": snapshot.until(event)}
-            for event in snapshot.events
-        ],
-        "rollouts": [
-            {
-                **msgspec.structs.asdict(rollout),
-                "why": rollout.why or snapshot.why(rollout),
-                "until": snapshot.until(rollout),
-            }
-            for rollout in snapshot.rollouts
-        ],
+        "events": explained(snapshot.events),
+        "rollouts": explained(snapshot.rollouts),
         "history": list(snapshot.entries),
         "lost_since": snapshot.lost_since,
         "trouble": snapshot.trouble,

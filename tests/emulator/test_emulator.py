@@ -86,23 +86,6 @@ def test_real_time_passes_by_itself() -> None:
         assert emulator.wait_for(lambda: emulator.simulation.event(event.id).status is Status.COMPLETED, 10)
 
 
-def test_real_time_can_be_moved_too() -> None:
-    with running(virtual=False) as emulator:
-        event = emulator.announce(restart())
-        emulator.advance(15 * MINUTE)
-        assert shown(emulator.address) == [(event.id, "Started")]
-        document = ask(emulator.address)
-        assert document.headers["Date"] >= f"{event.not_before:%a, %d %b %Y %H:%M:%S GMT}"
-
-
-def test_speed_divides_what_is_advanced() -> None:
-    with running(speed=60) as emulator:
-        before = emulator.clock.now()
-        emulator.announce(restart())
-        assert emulator.advance(15 * MINUTE) == before + 15 * SECOND
-        assert [status for _, status in shown(emulator.address)] == ["Started"]
-
-
 def test_a_scenario_starts_afresh_as_the_vm_that_it_says() -> None:
     with running() as emulator:
         emulator.announce(restart())
@@ -132,28 +115,6 @@ def test_a_scenario_that_waits_for_an_approval_goes_on_with_it() -> None:
         assert emulator.simulation.live == []
 
 
-def test_reset_leaves_the_vms_and_nothing_else() -> None:
-    with running() as emulator:
-        emulator.announce(restart("web-1"))
-        emulator.switch_on("error-500")
-        assert ask(emulator.address).status_code == 500
-        before = emulator.simulation.scope.incarnation
-        emulator.reset()
-        document = ask(emulator.address).json()
-        assert document["Events"] == []
-        assert document["DocumentIncarnation"] > before
-        assert {vm.name for vm in emulator.simulation.vms} == {"web-0", "web-1"}
-        assert len(emulator.requests) == 1
-
-
-def test_each_vm_may_have_a_place_of_its_own() -> None:
-    with running() as emulator:
-        emulator.announce(restart("web-1"))
-        known, new = emulator.open("web-1"), emulator.open("db-0")
-        assert [name(at) for at in (emulator.address, known, new)] == ["web-0", "web-1", "db-0"]
-        assert len(shown(new)) == 1
-
-
 def test_only_a_name_that_was_given_leads_here() -> None:
     emulator = Emulator(as_vm="web-0", virtual=True)
     at = emulator.start(names=["emulator"])
@@ -166,17 +127,6 @@ def test_only_a_name_that_was_given_leads_here() -> None:
         assert [status(host) for host in ("169.254.169.254", "emulator:8254", "rebound.example")] == [200, 200, 400]
     finally:
         emulator.stop()
-
-
-def test_a_fault_for_a_while_is_over_when_time_is_moved() -> None:
-    with running() as emulator:
-        emulator.switch_on("error-503", lasts=MINUTE)
-        assert ask(emulator.address).status_code == 503
-        emulator.advance(MINUTE)
-        assert ask(emulator.address).status_code == 200
-        emulator.switch_on("error-503")
-        emulator.switch_off("error-503")
-        assert ask(emulator.address).status_code == 200
 
 
 def test_a_port_that_is_taken_leaves_nothing_behind() -> None:

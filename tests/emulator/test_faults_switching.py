@@ -49,15 +49,6 @@ def test_every_fault_can_be_switched(fault: Fault) -> None:
     assert switched.faults.apply(On.POLLS) is NO_FAULTS
 
 
-def test_the_nearest_name_is_suggested() -> None:
-    switched = Switched()
-    with pytest.raises(errors.RefusedError, match=r"there is no fault 'err-503'; did you mean 'error-503'\?"):
-        switched.on("err-503")
-    with pytest.raises(errors.RefusedError, match="there are slow-first-answer, empty-body, "):
-        switched.faults.switch_off("x")
-    assert not switched.faults.active
-
-
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [

@@ -122,9 +122,22 @@ def test_what_was_captured_comes_back_byte_by_byte(capture: dict[str, str]) -> N
         assert step.fault.name == "empty-body"
 
 
-def test_the_first_thing_comes_at_once_and_the_rest_at_its_distance_divided_by_speed() -> None:
-    steps = planned(made(said(100, body(1)), said(160, body(2)), said(161.5, body(3))), speed=30)
-    assert [step.at - NOON for step in steps] == [timedelta(seconds=each) for each in (0, 2, 2.05)]
+STARTED = body(1, event("Started"))
+DISTANCES = [
+    # The first comes at once, the rest at its recorded distance divided by the speed.
+    ((said(100, body(1)), said(160, body(2)), said(161.5, body(3))), 30, (0, 2, 2.05)),
+    # Started is shown long enough whatever the speed, but no longer than it was.
+    ((said(0, STARTED), said(600, body(2)), said(601, body(3))), 6000, (0, 2, 2 + 1 / 6000)),
+    ((said(0, STARTED), said(1, body(2))), 6000, (0, 1)),
+    # What started early does so again.
+    ((said(0, body(1, event())), said(60, STARTED), said(900, STARTED)), 2, (0, 30, 450)),
+]
+
+
+@pytest.mark.parametrize(("heard", "speed", "seconds"), DISTANCES)
+def test_each_response_comes_at_its_distance(heard: Sequence[Response], speed: float, seconds: Sequence[float]) -> None:
+    steps = planned(made(*heard), speed=speed)
+    assert [step.at - NOON for step in steps] == [timedelta(seconds=each) for each in seconds]
 
 
 def test_not_before_is_as_far_away_as_it_was() -> None:
@@ -149,13 +162,6 @@ def test_not_before_moves_when_it_was_moved() -> None:
     assert times == [LATER, NOON + timedelta(minutes=5)]
 
 
-def test_started_is_shown_long_enough_whatever_the_speed() -> None:
-    steps = planned(made(said(0, body(1, event("Started"))), said(600, body(2)), said(601, body(3))), speed=6000)
-    assert [step.at - NOON for step in steps] == [timedelta(seconds=each) for each in (0, 2, 2 + 1 / 6000)]
-    steps = planned(made(said(0, body(1, event("Started"))), said(1, body(2))), speed=6000)
-    assert steps[1].at - NOON == timedelta(seconds=1)
-
-
 @pytest.mark.parametrize("speed", [1, 2, 60, 600])
 @pytest.mark.parametrize("fraction", [0, 0.1, 0.6, 0.9])
 def test_what_started_in_time_does_not_start_early(speed: float, fraction: float) -> None:
@@ -167,11 +173,6 @@ def test_what_started_in_time_does_not_start_early(speed: float, fraction: float
     assert timedelta(0) <= started.at - not_before < timedelta(seconds=1)
     assert started.document is not None
     assert gone.at - started.at == max(timedelta(seconds=2), timedelta(seconds=29.5) / speed)
-
-
-def test_what_started_early_does_so_again() -> None:
-    heard = (said(0, body(1, event())), said(60, body(2, event("Started"))), said(900, body(3, event("Started"))))
-    assert [step.at - NOON for step in planned(made(*heard), 2)] == [timedelta(seconds=each) for each in (0, 30, 450)]
 
 
 def test_what_other_servers_write_is_understood() -> None:

@@ -5,9 +5,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from html import unescape
 from time import process_time
+from typing import Any
 
 import pytest
 import structlog
@@ -128,10 +129,22 @@ def test_steps_between_events(page: Page) -> None:
     assert "Next: the scenario goes on with its next step, in 1 min 51 s" in page.send("/step").text
 
 
-def test_resources_that_a_scenario_cannot_have(page: Page) -> None:
-    found = page.get("?scenario=rolling-update&resources=one")
-    assert "give 3 names, not 1" in found.text
-    assert 'value="one"' in found.html
+SHOWN = [
+    ([], "?scenario=rolling-update&resources=one", ("give 3 names, not 1", 'value="one"')),
+    ([], "?scenario=none&vm=none&api-version=none", ("Restart by a user",)),
+    ([("/faults", {"name": "reset"})], "", ("A poll would meet reset now: no response, the connection is reset.",)),
+    ([("/faults", {"name": "empty-body"})], "", ("The body is empty.",)),
+    ([("/events", {"kind": "freeze", "resources": ["db"]})], "?vm=db", ("Open a port for db",)),
+    ([], "", ("web-0 has not polled yet", "Nobody has called yet.", "Nothing is announced.")),
+]
+
+
+@pytest.mark.parametrize(("posts", "query", "shown"), SHOWN)
+def test_what_is_shown(page: Page, posts: list[tuple[str, dict[str, Any]]], query: str, shown: tuple[str, ...]) -> None:
+    for path, body in posts:
+        page.emulator.post(path, **body)
+    found = page.get(query)
+    assert all(text in found.text or text in found.html for text in shown)
 
 
 def test_a_defect_is_told() -> None:
@@ -170,6 +183,8 @@ WRONG = [
     ("/fault-on", {"name": "latency", "amount": "-2s"}, "cannot be negative", 'value="-2s"'),
     ("/advance", {"by": ""}, "by in the form must be a duration", ""),
     ("/endpoint", {"vm": "not a name"}, "must be a name", ""),
+    ("/approve", {"event": "none"}, "there is no event", ""),
+    ("/play", {"scenario": "none"}, "there is no scenario", ""),
 ]
 
 
@@ -177,7 +192,7 @@ WRONG = [
 def test_what_is_filled_in_wrongly_is_told_and_kept(
     page: Page, path: str, fields: dict[str, object], said: str, kept: str
 ) -> None:
-    refused = page.send(path, 400, **fields)
+    refused = page.send(path, 404 if said.startswith("there is no") else 400, **fields)
     assert refused.html.count('role="alert"') == 1
     assert said in refused.html
     assert kept in refused.html
@@ -207,13 +222,6 @@ def test_whoever_presses_a_button_is_led_back_to_it(
     assert page.visitor.post(path, fields).location == pressed
     found = pressed.partition("#")[2]
     assert not found or page.get().html.count(f' id="{found}"') == 1
-
-
-def test_what_is_not_there_is_refused(page: Page) -> None:
-    assert "there is no event" in page.send("/approve", 404, event="none").text
-    assert "there is no scenario" in page.send("/play", 404, scenario="none").text
-    assert "There is no page /nowhere." in page.visitor.get("/nowhere", status=404).text
-    assert "Restart by a user" in page.get("?scenario=none&vm=none&api-version=none").text
 
 
 def test_faults_are_switched_on_and_off(page: Page) -> None:
@@ -249,7 +257,6 @@ def test_the_document_is_what_a_guest_gets(page: Page, version: versions.Version
 
 def test_another_vm_is_asked_for_at_a_port_of_its_own(page: Page) -> None:
     page.emulator.post("/events", kind="freeze", resources=["db"])
-    assert "Open a port for db" in page.get("?vm=db").text
     opened = page.send("/endpoint?vm=db", vm="db")
     address = re.search(r"Every caller of http://(\S+) is db\.", opened.text)
     assert address is not None
@@ -258,17 +265,7 @@ def test_another_vm_is_asked_for_at_a_port_of_its_own(page: Page) -> None:
     assert "db polled" in page.get().text
 
 
-def test_an_answer_without_a_document(page: Page) -> None:
-    page.emulator.post("/faults", name="reset")
-    assert "A poll would meet reset now: no response, the connection is reset." in page.get().text
-    page.emulator.post("/reset")
-    page.emulator.post("/faults", name="empty-body")
-    assert "The body is empty." in page.get().text
-
-
 def test_who_has_called(page: Page) -> None:
-    assert "web-0 has not polled yet" in page.get().text
-    assert "Nobody has called yet." in page.get().text
     made = page.emulator.post("/events", kind="reboot")
     page.emulator.poll()
     page.emulator.approve(made["id"])
@@ -283,33 +280,23 @@ def test_who_has_called(page: Page) -> None:
     many = page.get()
     assert re.findall(r'<tr id="request-(\d+)"', many.html) == [str(place) for place in range(22, 2, -1)]
     assert "The last 20 of 23 requests" in many.text
+    # Requests push no button away.
+    assert many.html.index('id="faults"') < many.html.index('id="callers"')
 
 
-def test_those_who_call_push_no_button_away(page: Page) -> None:
-    found = page.get().html
-    assert found.index('id="faults"') < found.index('id="callers"')
-
-
-def test_a_scenario_of_ones_own_can_be_played_again(page: Page) -> None:
-    toml = catalogue.load("spot-eviction").text.content.replace("Eviction of a spot VM", "Mine")
-    page.emulator.post("/play", scenario=toml, source="my.toml")
-    page.emulator.post("/reset")
-    assert "Mine (my)" in page.get().text
-    page.send("/play", scenario="my", resources="app_3", how="play")
-    state = page.emulator.get("/state")
-    assert (state["scenario"]["title"], state["as"]) == ("Mine", "app_3")
-
-
-def test_a_scenario_of_ones_own_that_is_called_as_one_of_ours(page: Page) -> None:
+@pytest.mark.parametrize(("source", "key"), [("my.toml", "my"), ("there/reboot.toml", "reboot.toml")])
+def test_a_scenario_of_ones_own_can_be_played_again(page: Page, source: str, key: str) -> None:
+    """Also one that is called as one of the catalogue."""
     toml = catalogue.load("reboot").text.content.replace("Restart by a user", "Mine")
-    page.emulator.post("/play", scenario=toml, source="there/reboot.toml")
+    page.emulator.post("/play", scenario=toml, source=source)
     found = page.get()
+    assert f'<option value="{key}" selected>Mine ({key})</option>' in found.html
     assert "Restart by a user (reboot)" in found.text
-    assert '<option value="reboot.toml" selected>Mine (reboot.toml)</option>' in found.html
-    page.send("/play", scenario="reboot", resources="", how="play")
-    assert page.emulator.get("/state")["scenario"]["title"] == "Restart by a user"
-    page.send("/play", scenario="reboot.toml", resources="", how="play")
-    assert page.emulator.get("/state")["scenario"]["title"] == "Mine"
+    page.emulator.post("/reset")
+    for scenario, title in (("reboot", "Restart by a user"), (key, "Mine")):
+        page.send("/play", scenario=scenario, resources="app_3", how="play")
+        state = page.emulator.get("/state")
+        assert (state["scenario"]["title"], state["as"]) == (title, "app_3")
 
 
 def test_what_did_not_go_as_written_is_noted(page: Page) -> None:
@@ -357,20 +344,6 @@ def test_an_address_that_says_too_much(page: Page) -> None:
     assert process_time() - began < 3
 
 
-def test_who_starts_afresh_has_a_clock_that_is_not_behind() -> None:
-    with controlled() as found:
-        page = opened(found)
-        page.emulator.post("/pause")
-        machine = datetime.now(UTC)
-        assert clock_of(page) < machine
-        page.send("/play", scenario="reboot", resources="", how="step")
-        assert clock_of(page) >= machine
-        machine = datetime.now(UTC)
-        assert clock_of(page) < machine
-        page.send("/reset")
-        assert clock_of(page) >= machine
-
-
 def test_a_clock_that_is_ahead_never_goes_back(page: Page) -> None:
     page.emulator.post("/advance", by="1h")
     ahead = clock_of(page)
@@ -389,45 +362,57 @@ def token(page: Page) -> str:
     return found[1]
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"Sec-Fetch-Site": "cross-site"},
-        {"Sec-Fetch-Site": "same-site"},
-        {"Origin": "http://evil.example"},
-        {"Origin": "null"},
-        {"Origin": "http://127.0.0.1:1"},
-    ],
-)
-def test_a_form_of_another_site_is_refused(page: Page, headers: dict[str, str]) -> None:
-    page.emulator.post("/events", kind="reboot")
-    said = page.visitor.send("/reset", {"form_token": token(page)}, headers)
-    assert said.status == 403
-    assert len(statuses(page)) == 1
+FORGED = [
+    *(
+        (None, headers)
+        for headers in (
+            {"Sec-Fetch-Site": "cross-site"},
+            {"Sec-Fetch-Site": "same-site"},
+            {"Origin": "http://evil.example"},
+            {"Origin": "null"},
+            {"Origin": "http://127.0.0.1:1"},
+        )
+    ),
+    *((given, {}) for given in ("", "0" * 32, "é")),
+]
 
 
-@pytest.mark.parametrize("given", ["", "0" * 32, "é"])
-def test_a_form_that_was_forged_is_refused(page: Page, given: str) -> None:
+@pytest.mark.parametrize(("given", "headers"), FORGED)
+def test_a_form_of_another_site_is_refused(page: Page, given: str | None, headers: dict[str, str]) -> None:
+    """By where it comes from, or by a token that is not the page's (None: it is)."""
     page.emulator.post("/events", kind="reboot")
-    assert page.visitor.send("/reset", {"form_token": given}).status == 403
+    right = token(page)
+    assert page.visitor.send("/reset", {"form_token": right if given is None else given}, headers).status == 403
     assert page.visitor.ask("POST", "/reset").status == 403
     assert len(statuses(page)) == 1
     own = {"Origin": f"http://{page.emulator.control}", "Sec-Fetch-Site": "same-origin"}
-    assert page.visitor.send("/reset", {"form_token": token(page)}, own).status == 303
+    assert page.visitor.send("/reset", {"form_token": right}, own).status == 303
     assert statuses(page) == []
 
 
-def test_a_form_that_cannot_be_read(page: Page) -> None:
-    assert page.visitor.ask("POST", "/reset", b"\xff").status == 400
-    assert page.visitor.ask("POST", "/reset", b"a=1&" * 201).status == 400
-    assert page.visitor.ask("POST", "/reset", b"a" * (2**18 + 1)).status == 413
+EVIL = {"Host": "evil.example", "Accept": "text/html"}
+REFUSED = [
+    *(("GET", path, None, EVIL, 400, "in the Host header is not") for path in ("/", "/live", "/static/x/portal.css")),
+    *(
+        (method, path, None, {}, 405, f"{method} is not what {path} is for")
+        for method, path in (("POST", "/"), ("PUT", "/reset"), ("POST", "/live"), ("DELETE", "/static/x/portal.css"))
+    ),
+    ("GET", "/nowhere", None, {"Accept": "text/html"}, 404, "There is no page /nowhere."),
+    ("POST", "/reset", b"\xff", {}, 400, ""),
+    ("POST", "/reset", b"a=1&" * 201, {}, 400, ""),
+    ("POST", "/reset", b"a" * (2**18 + 1), {}, 413, ""),
+]
 
 
-@pytest.mark.parametrize("path", ["/", "/live", "/static/x/portal.css"])
-def test_a_name_that_somebody_else_decides_about_is_refused(page: Page, path: str) -> None:
-    said = page.visitor.ask("GET", path, headers={"Host": "evil.example", "Accept": "text/html"})
-    assert said.status == 400
-    assert b"in the Host header is not a name of this service" in said.body
+@pytest.mark.parametrize(("method", "path", "body", "headers", "status", "shown"), REFUSED)
+def test_a_request_that_makes_no_sense_is_refused(
+    page: Page, method: str, path: str, body: bytes | None, headers: dict[str, str], status: int, shown: str
+) -> None:
+    found = page.visitor.ask(method, path, body, headers=headers)
+    assert (found.status, shown in found.text) == (status, True)
+    if status == 405:
+        assert "GET" in found.headers["allow"]
+        assert found.headers["content-security-policy"].startswith("default-src 'none'")
 
 
 def test_every_answer_keeps_others_out(page: Page) -> None:
@@ -446,17 +431,6 @@ def test_every_answer_keeps_others_out(page: Page) -> None:
         assert headers["content-security-policy"].startswith("default-src 'none'")
         assert headers["x-content-type-options"] == "nosniff"
     assert page.visitor.ask("HEAD", "/").body == b""
-
-
-@pytest.mark.parametrize(
-    ("method", "path"), [("POST", "/"), ("PUT", "/reset"), ("POST", "/live"), ("DELETE", "/static/x/portal.css")]
-)
-def test_another_method_is_refused(page: Page, method: str, path: str) -> None:
-    said = page.visitor.ask(method, path)
-    assert said.status == 405
-    assert f"{method} is not what {path} is for" in said.text
-    assert "GET" in said.headers["allow"]
-    assert said.headers["content-security-policy"].startswith("default-src 'none'")
 
 
 def test_nothing_of_the_service_is_needed() -> None:

@@ -73,19 +73,6 @@ def test_everyday_words_will_do(scheduled_events: ScheduledEvents, word: str, ki
     assert scheduled_events.announce(word).type == kind
 
 
-@VIRTUAL
-def test_virtual_time_stands_still_until_it_is_moved(scheduled_events: ScheduledEvents) -> None:
-    event = scheduled_events.reboot("web-0", notice="15m", takes=timedelta(minutes=10))
-    begin = scheduled_events.now
-    scheduled_events.advance("899s")
-    assert (event.status, scheduled_events.now - begin) == ("Scheduled", timedelta(seconds=899))
-    scheduled_events.advance(timedelta(seconds=1))
-    assert get(scheduled_events.url)["Events"][0]["EventStatus"] == event.status == "Started"
-    assert [each.id for each in scheduled_events.events] == [event.id]
-    scheduled_events.advance("10m")
-    assert (event.status, get(scheduled_events.url)["Events"]) == ("Completed", [])
-
-
 @pytest.mark.parametrize("start", ["2026-01-31T13:00:00+01:00", datetime(2026, 1, 31, 12, tzinfo=UTC)])
 def test_virtual_time_starts_where_it_is_told_to(start: str | datetime) -> None:
     with ScheduledEvents(time="virtual", start=start) as scheduled_events, Client(scheduled_events.endpoint) as client:
@@ -333,10 +320,6 @@ def test_what_makes_no_sense_is_refused(scheduled_events: ScheduledEvents) -> No
             scheduled_events.assert_polled_at_least(hz=hz)
     with pytest.raises(ValueError, match="'soon' is not a duration"):
         scheduled_events.reboot(notice="soon")
-    with pytest.raises(errors.RefusedError, match="there is no fault 'rest'"):
-        scheduled_events.fault("rest")
-    with pytest.raises(errors.NotFoundError, match="there is no scenario 'rebot'; did you mean 'reboot'"):
-        scheduled_events.play("rebot")
     with pytest.raises(errors.RefusedError, match="nothing is emulated yet"):
         ScheduledEvents().reboot()
     assert scheduled_events.events == []

@@ -383,15 +383,9 @@ def prune_history(request: ApiRequest, body: history_views.Prune) -> history_vie
 
 def stream_history(request: ApiRequest, query: parameters.StreamQuery) -> stream.EventStream:
     """What happens, as it happens: each entry of the history behind a position, or from now on."""
-    last = request.headers.get("last-event-id")
-    position = stream.position(request.service, query.after if last is None else stream.number(last))
-    wanted = stream.Filter(
-        action=query.action,
-        scope=query.scope,
-        event=query.event,
-        administers=request.access.may(Need.ADMINISTER),
-    )
-    return stream.EventStream(request.api.tail, position, wanted, request.caller, request.is_allowed)
+    tail = request.api.tail
+    position = tail.begin(query.after, request.headers.get("last-event-id"))
+    return stream.EventStream(tail, position, query, request.caller, request.is_allowed)
 
 
 def list_subscriptions(

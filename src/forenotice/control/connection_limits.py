@@ -91,8 +91,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._make_room(self._open(), most if near else most - KEPT_FOR_LOOPBACK)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._forget_head_deadline()
-        self._forget_write_deadline()
+        _cancel(self._head_deadline)
+        _cancel(self._write_deadline)
         super().connection_lost(exc)
         if self._running is not None:
             # It is not the last request if another one waits behind it.
@@ -114,7 +114,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        self._forget_head_deadline()
+        _cancel(self._head_deadline)
         self._head_bytes = 0
         self._awaited_since = next(_moments)
         super().on_headers_complete()
@@ -145,7 +145,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._forget_write_deadline()
+        _cancel(self._write_deadline)
         if not self._answering:
             self._await_head()
 
@@ -183,6 +183,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self._running = cycle
         super()._start_asgi_task(cycle, partial(_linger, app, cycle))
 
+    @property
+    def _holder(self) -> Address | str:
+        return self._address or "this machine"
+
     def _open(self) -> list["BoundedProtocol"]:
         return [each for each in self.connections if isinstance(each, BoundedProtocol) and not each._is_evicted]
 
@@ -192,17 +196,17 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         limit: ConnectionLimit[BoundedProtocol] = ConnectionLimit()
         for each in connections:
-            limit.add(each, each._address or "this machine")
-        many = max(FEW, limit.held_by(self._address or "this machine"))
+            limit.add(each, each._holder)
+        many = max(FEW, limit.held_by(self._holder))
 
         def rank(each: BoundedProtocol) -> tuple[bool, int] | None:
-            movable = each.is_awaited or limit.held_by(each._address or "this machine") > many
+            movable = each.is_awaited or limit.held_by(each._holder) > many
             return (each.is_awaited, -each._awaited_since) if movable else None
 
         (limit.first_to_go(rank) or [self])[0].evict()
 
     def _await_head(self) -> None:
-        self._forget_head_deadline()
+        _cancel(self._head_deadline)
         self._head_bytes = 0
         if self.flow.write_paused:
             # The client has not read the previous answer yet.
@@ -216,7 +220,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.abort()
 
     def _await_reader(self) -> None:
-        self._forget_write_deadline()
+        _cancel(self._write_deadline)
         unread = self.transport.get_write_buffer_size()
         self._write_deadline = self.loop.call_later(READ_SECONDS, self._look_at_reader, unread)
 
@@ -226,20 +230,14 @@ class BoundedProtocol(HttpToolsProtocol):
         else:
             self._await_reader()
 
-    def _forget_head_deadline(self) -> None:
-        if self._head_deadline is not None:
-            self._head_deadline.cancel()
-            self._head_deadline = None
 
-    def _forget_write_deadline(self) -> None:
-        if self._write_deadline is not None:
-            self._write_deadline.cancel()
-            self._write_deadline = None
+def _cancel(deadline: asyncio.TimerHandle | None) -> None:
+    if deadline is not None:
+        deadline.cancel()
 
 
 async def _linger(app: ASGIApp, cycle: RequestResponseCycle, scope: Scope, receive: Receive, send: Send) -> None:
     """An answer that comes before the whole body would be lost, if the connection closed while the client sends."""
-
     invited = True
 
     async def patient(message: Message) -> None:

@@ -54,9 +54,12 @@ ByAge = Annotated[Literal["created_at", "-created_at"], SORT]
 Live = Annotated[bool | None, Meta(description="Only those that have not ended, or only those that have.")]
 
 
-class ByName(base.Request):
+class Paged(base.Request):
     after: After = None
     limit: Limit = LIMIT
+
+
+class ByName(Paged):
     sort: Annotated[Literal["name", "-name"], SORT] = "name"
 
     @property
@@ -64,11 +67,9 @@ class ByName(base.Request):
         return {"after": self.after, "limit": self.limit, "descending": self.sort == "-name"}
 
 
-class Oldest(base.Request):
+class Oldest(Paged):
     """The oldest first."""
 
-    after: After = None
-    limit: Limit = LIMIT
     sort: ByAge = "created_at"
 
     @property
@@ -126,9 +127,7 @@ class RolloutQuery(Oldest):
     status: RolloutStatus | None = None
 
 
-class RolloutHostQuery(base.Request):
-    after: After = None
-    limit: Limit = LIMIT
+class RolloutHostQuery(Paged):
     status: RolloutHostStatus | None = None
 
 
@@ -137,12 +136,15 @@ class DeliveryQuery(base.Request):
     limit: Limit = LIMIT
 
 
-class EntryFilter(base.Request):
-    """What an entry must match; what is not given is not looked at."""
-
+class _EntryQuery(base.Request):
     action: Annotated[Word | None, Meta(description="Such as `event.approved`; `event.` means all of them.")] = None
     scope: Annotated[Word | None, Meta(description="`group:NAME` or `vm:NAME`.")] = None
     event: Word | None = None
+
+
+class EntryFilter(_EntryQuery):
+    """What an entry must match; what is not given is not looked at."""
+
     operation: Word | None = None
     rollout: Word | None = None
     host: Word | None = None
@@ -175,8 +177,5 @@ class ExportQuery(EntryFilter):
     format: export.Format = export.Format.JSONL
 
 
-class StreamQuery(base.Request):
+class StreamQuery(_EntryQuery):
     after: Annotated[base.Position | None, Meta(description="The same; the header goes first.")] = None
-    action: Annotated[Word | None, Meta(description="Such as `event.approved`; `event.` means all of them.")] = None
-    scope: Annotated[Word | None, Meta(description="`group:NAME` or `vm:NAME`.")] = None
-    event: Word | None = None

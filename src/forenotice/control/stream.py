@@ -16,8 +16,10 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from forenotice.control import responses
+from forenotice.control.parameters import StreamQuery
 from forenotice.core import errors
 from forenotice.core.journal import OF_TOKENS, Entry
+from forenotice.core.roles import Need
 from forenotice.core.selectors import Selector
 from forenotice.service import views, visibility
 from forenotice.service.context import Service
@@ -121,12 +123,8 @@ class Tail:
     def seconds_until(self, moment: datetime | None) -> float:
         return math.inf if moment is None else (moment - self._service.clock.now()).total_seconds()
 
-    def read(self, position: int) -> list[Line]:
-        """The same from the store."""
-        return self._read(position)[0]
-
-    def _read(self, position: int) -> tuple[list[Line], bool]:
-        """The lines, and whether a scope with a reused key was added in them."""
+    def read(self, position: int) -> tuple[list[Line], bool]:
+        """The same from the store, and whether a scope with a reused key was added in it."""
         with self._service.store.read() as reader:
             found = reader.journal.page(after=position, limit=PAGE)
             former = reader.scopes.former({entry.scope for _, entry in found if entry.scope is not None})
@@ -135,6 +133,17 @@ class Tail:
             for number, entry in found
         ]
         return lines, any(entry.action in BEGINNINGS and entry.scope in former for _, entry in found)
+
+    def begin(self, after: int | None, last_event_id: str | None) -> int:
+        """The position behind which a stream begins; the header comes first."""
+        if last_event_id is not None:
+            if not (last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) < 19):
+                raise errors.RefusedError("Last-Event-ID is not a position: give the id of the last entry you read")
+            after = int(last_event_id)
+        newest = self.newest()
+        if after is not None and after > newest:
+            raise errors.ConflictError(f"the journal ends at {newest}: give that or less", newest=newest)
+        return newest if after is None else after
 
     def newest(self) -> int:
         """The position where the journal ends."""
@@ -167,7 +176,7 @@ class Tail:
             self._known = (self.newest(), [])
             return True
         since, lines = self._known
-        found, succeeded = self._read(since + len(lines))
+        found, succeeded = self.read(since + len(lines))
         # If a key was reused, lines in memory may now belong to the earlier scope.
         kept = found if succeeded else (lines + found)[-KEPT:]
         if found:
@@ -180,25 +189,6 @@ class Tail:
                 loop.call_soon_threadsafe(changed.set)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
-    """Which entries a stream has."""
-
-    action: str | None = None
-    scope: str | None = None
-    event: str | None = None
-    administers: bool = False
-
-    def fits(self, entry: Entry) -> bool:
-        action = self.action
-        return (
-            (self.administers or not entry.action.startswith(OF_TOKENS))
-            and (action is None or entry.action == action or (action.endswith(".") and entry.action.startswith(action)))
-            and self.scope in (None, entry.scope)
-            and (self.event is None or entry.event == self.event.upper())
-        )
-
-
 class EventStream(StreamingResponse):
     """Ends when whoever reads it leaves, when the token is no longer valid, or when the server stops.
 
@@ -208,15 +198,11 @@ class EventStream(StreamingResponse):
     media_type = "text/event-stream"
 
     def __init__(
-        self, tail: Tail, position: int, wanted: Filter, caller: Caller, is_allowed: Callable[[], bool]
+        self, tail: Tail, position: int, query: StreamQuery, caller: Caller, is_allowed: Callable[[], bool]
     ) -> None:
         super().__init__((), headers=HEADERS)
-        self._tail = tail
-        self._position = position
-        self._wanted = wanted
-        self._caller = caller
-        self._seen = caller.access.scopes
-        self._is_allowed = is_allowed
+        self._tail, self._position, self._query = tail, position, query
+        self._caller, self._is_allowed = caller, is_allowed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._tail.joined(self._caller.id) as changed:
@@ -230,7 +216,7 @@ class EventStream(StreamingResponse):
             changed.clear()
             lines = self._tail.after(self._position)
             if lines is None:
-                lines = await run_in_threadpool(self._tail.read, self._position)
+                lines, _ = await run_in_threadpool(self._tail.read, self._position)
             quiet = min(said + self._tail.heartbeat - monotonic(), self._tail.seconds_until(self._caller.expires_at))
             if not lines and await happens(changed, quiet):
                 continue
@@ -243,26 +229,21 @@ class EventStream(StreamingResponse):
                 said = monotonic()
 
     def _text(self, lines: Sequence[Line]) -> bytes:
-        mine = (each for each in lines if self._wanted.fits(each.entry))
-        if self._seen is None:
+        mine = (each for each in lines if self._fits(each.entry))
+        seen = self._caller.access.scopes
+        if seen is None:
             return b"".join(each.text for each in mine)
         return b"".join(
-            line(each.position, each.entry, self._seen).text
+            line(each.position, each.entry, seen).text
             for each in mine
-            if each.entry.scope in self._seen and not each.is_former
+            if each.entry.scope in seen and not each.is_former
         )
 
-
-def number(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise errors.RefusedError("Last-Event-ID is not a position: give the id of the last entry that was read")
-    return int(text)
-
-
-def position(service: Service, given: int | None) -> int:
-    with service.store.read() as reader:
-        last = reader.journal.last()
-    newest = last[0] if last else 0
-    if given is not None and given > newest:
-        raise errors.ConflictError(f"the journal ends at {newest}: give that or less", newest=newest)
-    return newest if given is None else given
+    def _fits(self, entry: Entry) -> bool:
+        action, scope, event = self._query.action, self._query.scope, self._query.event
+        return (
+            (self._caller.access.may(Need.ADMINISTER) or not entry.action.startswith(OF_TOKENS))
+            and (action is None or entry.action == action or (action.endswith(".") and entry.action.startswith(action)))
+            and scope in (None, entry.scope)
+            and (event is None or entry.event == event.upper())
+        )

@@ -100,7 +100,7 @@ class _Changes:
 
     def _news_long_ago(self) -> bool:
         """The same from the store. Whoever is far behind is told so without a look at all of it."""
-        lines = self._tail.read(self._position)
+        lines, _ = self._tail.read(self._position)
         if not lines:
             return False
         far = len(lines) == PAGE

@@ -66,6 +66,15 @@ def test_it_is_stopped_when_the_agent_asks() -> None:
     assert time.monotonic() - begun < 30
 
 
+def test_it_is_stopped_when_its_time_is_up() -> None:
+    stopped = command(prepare=("sleep", "60")).run(work(seconds_left=0.1))
+    assert stopped == failed("stopped after 0 s, when its time was up")
+
+
+def test_a_program_that_is_missing_is_a_failure() -> None:
+    assert command(prepare=("/nowhere/at/all",)).run(work()) == failed("there is no program /nowhere/at/all")
+
+
 def script(path: Path, mode: int) -> Path:
     path.write_text("#!/bin/sh\ntouch ran\n")
     path.chmod(mode)

@@ -60,8 +60,9 @@ def test_a_failed_preparation_is_not_approved_either_where_all_else_is() -> None
 
 
 def test_what_needs_no_preparation_is_approved_at_once() -> None:
-    story = Story(policy=Policy(at_once=(Match(sources=frozenset({"User"})),)))
-    assert story.turn() == [Approve()]
+    policy = Policy(at_once=(Match(sources=frozenset({"User"})),))
+    assert Story(policy=policy).turn() == [Approve()]
+    assert Story(policy=policy, at=event(source="Platform")).begun() == ["prepare drain"]
 
 
 def test_never_approve() -> None:

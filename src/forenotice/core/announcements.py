@@ -36,7 +36,7 @@ def schedule(draft: Draft, spec: OperationSpec) -> Operation:
     kind = spec.kind
     host, vms = _vms_of_host(draft, spec) if kind.traits.of_host else _one_vm(draft, spec)
     if kind is Kind.HARDWARE_FAILURE:
-        _clear_the_way(draft, host)
+        lifecycle.end_operations_of_failed_host(draft, host)
         vms = draft.vms_on(host)
     notice = _notice(draft, spec, vms)
     announce_at, not_before = draft.now, windows.earliest(draft, notice)
@@ -179,31 +179,6 @@ def _require_within_limits(draft: Draft, scope: Scope) -> None:
     if tenant is not None and draft.by.startswith(TENANT) and draft.world.asked_by[draft.by] >= tenant:
         why = f"{draft.by} may have {tenant} operations at a time: wait for one to end, cancel one, or ask for fewer"
         raise errors.ConflictError(why, limit=tenant)
-
-
-def _clear_the_way(draft: Draft, host: str) -> None:
-    """A hardware failure cancels what has not started, ends what had Started, and turns away what is arriving."""
-    for operation, turned_away in placement.arriving_at(draft, host):
-        draft.put_operation(
-            replace(
-                operation,
-                targets={name: to for name, to in operation.targets.items() if name not in turned_away},
-                # It counts as a try: what the driver is about to answer says nothing about the next target.
-                attempt=min(operation.attempt + 1, draft.timing.retries.tries),
-                failures={**operation.failures, **dict.fromkeys(turned_away, f"host {host} has failed")},
-                due_at=draft.now,
-                claimed_by=None,
-                claimed_until=None,
-            )
-        )
-    # What has not started first: the end of a removal would cancel some of them as well.
-    for operation in sorted(draft.live_operations_on(host), key=lambda each: each.status is Status.STARTED):
-        if lifecycle.may_be_canceled(operation):
-            failed = dict.fromkeys(operation.vms, f"host {host} has failed")
-            lifecycle.end(draft, replace(operation, failures=failed), Status.CANCELED)
-        else:
-            done = set(operation.vms) == set(operation.done)
-            lifecycle.end(draft, operation, Status.COMPLETED if done else Status.FAILED)
 
 
 def _notice(draft: Draft, spec: OperationSpec, vms: list[Vm]) -> timedelta:

@@ -87,7 +87,9 @@ def advance(draft: Draft, operation: Operation, process: str, claim_until: datet
     placed_before = asked_for(operation)
     if found := unplaced(operation):
         operation = replace(operation, targets=placement.choose(draft, operation, found))
-        _make_way(draft, operation, (operation.targets[name] for name in found if name in operation.targets))
+        _cancel_maintenance_of_targets(
+            draft, operation, (operation.targets[name] for name in found if name in operation.targets)
+        )
     ready = asked_for(operation)
     if not ready or (tried_enough and ready == placed_before):
         draft.put_operation(replace(operation, due_at=draft.now + RECHECK, held=True))
@@ -158,8 +160,8 @@ def waits_for_a_host(operation: Operation) -> bool:
     return operation.status is Status.STARTED and bool(unplaced(operation))
 
 
-def _make_way(draft: Draft, operation: Operation, hosts: Iterable[str]) -> None:
-    """Cancel what is announced of hosts that have to take an operation's VMs: it may itself wait for its end."""
+def _cancel_maintenance_of_targets(draft: Draft, operation: Operation, hosts: Iterable[str]) -> None:
+    """Cancel planned maintenance of hosts that have to take VMs of a Started operation: it may itself wait for its end."""
     for host in sorted(set(hosts)):
         for other in placement.maintenance_of(draft, host):
             why = f"host {host} has to take VMs of operation {operation.id}, which no other host can"

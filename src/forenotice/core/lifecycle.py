@@ -194,6 +194,35 @@ def cancel(draft: Draft, operation: Operation) -> None:
     end(draft, operation, Status.CANCELED)
 
 
+def end_operations_of_failed_host(draft: Draft, host: str) -> None:
+    """The hardware of a host has failed: nothing else that was to happen to it goes on.
+
+    Planned and Scheduled operations are Canceled. Started ones are Failed, or Completed where all their VMs were done.
+    VMs that were moving to the host need another target.
+    """
+    for operation, turned_away in placement.arriving_at(draft, host):
+        draft.put_operation(
+            replace(
+                operation,
+                targets={name: to for name, to in operation.targets.items() if name not in turned_away},
+                # It counts as a try: what the driver is about to answer says nothing about the next target.
+                attempt=min(operation.attempt + 1, draft.timing.retries.tries),
+                failures={**operation.failures, **dict.fromkeys(turned_away, f"host {host} has failed")},
+                due_at=draft.now,
+                claimed_by=None,
+                claimed_until=None,
+            )
+        )
+    # What has not started first: the end of a removal would cancel some of them as well.
+    for operation in sorted(draft.live_operations_on(host), key=lambda each: each.status is Status.STARTED):
+        if may_be_canceled(operation):
+            failed = dict.fromkeys(operation.vms, f"host {host} has failed")
+            end(draft, replace(operation, failures=failed), Status.CANCELED)
+        else:
+            done = set(operation.vms) == set(operation.done)
+            end(draft, operation, Status.COMPLETED if done else Status.FAILED)
+
+
 # VMs that leave their host
 
 

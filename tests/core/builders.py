@@ -11,6 +11,7 @@ from tests.core.invariants import Watch
 from tests.core.invariants_of_rollouts import RolloutWatch
 
 from forenotice.core import announcements, budgets, driver_calls, explanations, lifecycle, membership
+from forenotice.core.budgets import NO_LIMITS
 from forenotice.core.draft import Changes, Draft, World
 from forenotice.core.driver_calls import Finished, Outcome, Task
 from forenotice.core.explanations import Explanation
@@ -18,7 +19,7 @@ from forenotice.core.fleet import Host, Listening, Policy, Scope, ScopeKind, Vm,
 from forenotice.core.journal import Entry
 from forenotice.core.lifecycle import StartRequests
 from forenotice.core.membership import VmSpec
-from forenotice.core.operations import NO_LIMITS, Event, Kind, Operation, Source, Status
+from forenotice.core.operations import Event, Kind, Operation, Source, Status
 from forenotice.core.rollouts import RolloutHost, RolloutHostStatus
 from forenotice.core.timing import Timing
 

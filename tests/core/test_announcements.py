@@ -9,10 +9,11 @@ import pytest
 from tests.core.builders import ALWAYS, DAY, MINUTE, NOW, SECOND, Site, row
 
 from forenotice.core import announcements, errors
+from forenotice.core.budgets import UserLimits
 from forenotice.core.draft import Draft, World
 from forenotice.core.driver_calls import NotYet
 from forenotice.core.fleet import Host, Listening, Policy, Scope, ScopeKind, Vm, natural_key
-from forenotice.core.operations import Kind, Status, UserLimits
+from forenotice.core.operations import Kind, Status
 from forenotice.core.timing import Timing
 
 SILENT = Policy(listening=Listening.NEVER)

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forenotice.core import errors, fleet, windows
-from forenotice.core.fleet import Policy, Scope, ScopeKind, Vm
+from forenotice.core.fleet import Policy, Scope, ScopeKind, Vm, VmState, furthest, vm_state
+from forenotice.core.operations import Status
 
 MINUTE = timedelta(minutes=1)
 
@@ -201,3 +202,40 @@ def test_a_scope_is_a_group_or_one_vm() -> None:
     assert Scope(key=fleet.standalone_key("db"), kind=ScopeKind.STANDALONE, tag="").name == "db"
     assert Vm(name="web-0", vm_id="", host="a", scope=fleet.group_key("web")).group == "web"
     assert Vm(name="db", vm_id="", host="a", scope=fleet.standalone_key("db")).group is None
+
+
+@pytest.mark.parametrize(
+    ("status", "listening", "shown"),
+    [
+        (Status.STARTED, True, VmState.STARTED),
+        (Status.STARTED, False, VmState.STARTED),
+        (Status.SCHEDULED, True, VmState.SCHEDULED),
+        (Status.SCHEDULED, False, VmState.SCHEDULED),
+        (None, True, VmState.FINE),
+        (None, False, VmState.NOT_LISTENING),
+        (Status.COMPLETED, True, VmState.FINE),
+        (Status.FAILED, False, VmState.NOT_LISTENING),
+    ],
+)
+def test_what_happens_to_it_comes_before_whether_it_listens(
+    status: Status | None, listening: bool, shown: VmState
+) -> None:
+    assert vm_state(status, listening=listening) is shown
+
+
+@pytest.mark.parametrize(
+    ("events", "by_vm"),
+    [
+        ([], {}),
+        ([(Status.SCHEDULED, ("a", "b"))], {"a": Status.SCHEDULED, "b": Status.SCHEDULED}),
+        (
+            [(Status.SCHEDULED, ("a",)), (Status.STARTED, ("a", "b")), (Status.SCHEDULED, ("b", "c"))],
+            {"a": Status.STARTED, "b": Status.STARTED, "c": Status.SCHEDULED},
+        ),
+        ([(Status.COMPLETED, ("a",)), (Status.CANCELED, ("a",)), (Status.FAILED, ("b",))], {}),
+    ],
+)
+def test_the_event_that_is_furthest_on_counts(
+    events: list[tuple[Status, tuple[str, ...]]], by_vm: dict[str, Status]
+) -> None:
+    assert furthest(events) == by_vm

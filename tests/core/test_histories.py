@@ -15,10 +15,11 @@ from tests.core.invariants import MOVING, USERS
 
 from forenotice.core import errors, explanations, placement
 from forenotice.core.blockers import BlockerKind, start_blockers
+from forenotice.core.budgets import UserLimits
 from forenotice.core.driver_calls import Finished, NotYet, Outcome, Task
 from forenotice.core.fleet import Listening, Policy, Scope, ScopeKind
 from forenotice.core.lifecycle import is_listening
-from forenotice.core.operations import Kind, Operation, Status, UserLimits
+from forenotice.core.operations import Kind, Operation, Status
 from forenotice.core.timing import ENDED_APPROVABLE
 
 FIVE, SEVEN, FIFTEEN, TWENTY = (timedelta(minutes=minutes) for minutes in (5, 7, 15, 20))

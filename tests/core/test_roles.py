@@ -5,8 +5,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from forenotice.core import errors, roles, selectors
+from forenotice.core.fleet import FormerScope
 from forenotice.core.operations import Event, EventType, Kind, Operation, Source, Status
-from forenotice.core.roles import Access, Former, Need, Role
+from forenotice.core.roles import Access, Need, Role
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
 
@@ -183,9 +184,9 @@ def at(minute: int) -> datetime:
     return START + timedelta(minutes=minute)
 
 
-GONE = Former(ended_at=at(20), is_borne=False)
-GONE_TWICE = Former(ended_at=at(20), before=at(10), is_borne=False)
-SUCCEEDED = Former(ended_at=at(20), before=at(10), is_borne=True)
+GONE = FormerScope(ended_at=at(20), exists=False)
+GONE_TWICE = FormerScope(ended_at=at(20), before=at(10), exists=False)
+SUCCEEDED = FormerScope(ended_at=at(20), before=at(10), exists=True)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +204,7 @@ SUCCEEDED = Former(ended_at=at(20), before=at(10), is_borne=True)
     ],
 )
 def test_a_name_means_its_bearer_of_that_time_or_the_next(
-    former: Former, minute: int, hidden: bool, meant: bool
+    former: FormerScope, minute: int, hidden: bool, meant: bool
 ) -> None:
     assert former.hides(at(minute)) is hidden
     assert former.is_meant(at(minute)) is meant

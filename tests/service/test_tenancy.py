@@ -9,9 +9,10 @@ from tests.service.rig import OPERATOR, Rig
 from tests.service.test_visibility import everything
 
 from forenotice.core import errors, selectors
+from forenotice.core.budgets import UserLimits
 from forenotice.core.fleet import Listening, ScopeKind
 from forenotice.core.membership import VmSpec
-from forenotice.core.operations import Kind, UserLimits
+from forenotice.core.operations import Kind
 from forenotice.core.roles import Access, Role
 from forenotice.core.selectors import Selector
 from forenotice.service import fleet, fleetfile, history, maintenance, overview, preview, queries, tokens

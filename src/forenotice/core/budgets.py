@@ -1,4 +1,4 @@
-"""Budgets: how many VMs of a scope planned maintenance may take down at once."""
+"""Budgets: how many VMs of a scope may be down at once for planned maintenance; and limits of users' operations."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -78,3 +78,19 @@ def require_possible(scope: str, policy: Policy, *, members: int, vms: int, host
 
 def _of(limit: str, members: int) -> int:
     return members * int(limit[:-1]) // 100 if limit.endswith("%") else int(limit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserLimits:
+    """How many users' operations may be live at once; None: any number."""
+
+    fleet: int | None = None
+    tenant: int | None = None
+    """Of those that one tenant requested."""
+
+    @property
+    def any(self) -> bool:
+        return self.fleet is not None or self.tenant is not None
+
+
+NO_LIMITS = UserLimits()

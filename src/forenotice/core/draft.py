@@ -7,12 +7,12 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 
 from forenotice.core import documents, errors
+from forenotice.core.budgets import NO_LIMITS, UserLimits
 from forenotice.core.documents import Document
-from forenotice.core.fleet import Host, Scope, Vm
+from forenotice.core.fleet import FormerScope, Host, Scope, Vm
 from forenotice.core.journal import Entry
-from forenotice.core.operations import LIVE, NO_LIMITS, Event, EventType, Operation, Source, Status, UserLimits
+from forenotice.core.operations import LIVE, Event, EventType, Operation, Source, Status
 from forenotice.core.placement import Targets
-from forenotice.core.roles import Former
 from forenotice.core.rollouts import Rollout, RolloutHost
 from forenotice.core.timing import Timing
 
@@ -54,7 +54,7 @@ class World:
     """How many VMs a group has on a host, by update and fault domain: loaded for moves where the VMs were not."""
     asked_by: Counter[str] = field(default_factory=Counter)
     """How many live users' operations of the whole fleet each person requested; loaded where they are limited."""
-    former: dict[str, Former] = field(default_factory=dict)
+    former: dict[str, FormerScope] = field(default_factory=dict)
     """Of the scopes of events that have ended, those whose key was removed at least once."""
 
 

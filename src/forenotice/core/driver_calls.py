@@ -161,7 +161,7 @@ def waits_for_a_host(operation: Operation) -> bool:
 
 
 def _cancel_maintenance_of_targets(draft: Draft, operation: Operation, hosts: Iterable[str]) -> None:
-    """Cancel planned maintenance of hosts that have to take VMs of a Started operation: it may itself wait for its end."""
+    """Cancel planned maintenance of hosts that have to take VMs of a Started operation: it may wait for its end."""
     for host in sorted(set(hosts)):
         for other in placement.maintenance_of(draft, host):
             why = f"host {host} has to take VMs of operation {operation.id}, which no other host can"

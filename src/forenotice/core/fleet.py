@@ -9,6 +9,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 from forenotice.core import errors
+from forenotice.core.operations import Status
 from forenotice.core.windows import Window
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -94,6 +95,62 @@ class Scope:
     @property
     def name(self) -> str:
         return self.key.partition(":")[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormerScope:
+    """When scopes with a certain key were removed."""
+
+    ended_at: datetime
+    """When it was last removed."""
+    before: datetime | None = None
+    """When it was removed the time before."""
+    exists: bool
+    """Whether a scope with this key exists now."""
+
+    @property
+    def hidden_until(self) -> datetime | None:
+        """Only those who see all scopes see what happened up to then. A removed scope stays visible until its key is
+        reused."""
+        return self.ended_at if self.exists else self.before
+
+    def hides(self, moment: datetime) -> bool:
+        return self.hidden_until is not None and moment <= self.hidden_until
+
+    def is_meant(self, named_at: datetime) -> bool:
+        """Whether a name in a token made at that time means the latest scope with this key."""
+        return not self.hides(named_at) and (self.exists or named_at <= self.ended_at)
+
+
+class VmState(StrEnum):
+    STARTED = "started"
+    """Something is being done to it."""
+    SCHEDULED = "scheduled"
+    """Something will be."""
+    NOT_LISTENING = "not listening"
+    """Nothing is planned, and no guest would see it if it were."""
+    FINE = "fine"
+
+
+def vm_state(status: Status | None, *, listening: bool) -> VmState:
+    """By the status of whatever names it, None when nothing live does, and whether its scope listens."""
+    match status:
+        case Status.STARTED:
+            return VmState.STARTED
+        case Status.SCHEDULED:
+            return VmState.SCHEDULED
+    return VmState.FINE if listening else VmState.NOT_LISTENING
+
+
+def furthest(events: Iterable[tuple[Status, Iterable[str]]]) -> dict[str, Status]:
+    """By VM, the status of the live event that is furthest on; events as their status and the VMs they name."""
+    found: dict[str, Status] = {}
+    for status, names in events:
+        if status.live:
+            for name in names:
+                if found.get(name) is not Status.STARTED:
+                    found[name] = status
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

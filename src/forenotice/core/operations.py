@@ -1,6 +1,6 @@
 """Operations, and the events by which scopes are told of them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -86,21 +86,6 @@ class Traits:
         """Acts on the host itself: a VM that was placed there meanwhile would be affected without being told."""
         return self.maintenance and not self.moves
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UserLimits:
-    """How many users' operations may be live at once; None: any number."""
-
-    fleet: int | None = None
-    tenant: int | None = None
-    """Of those that one tenant requested."""
-
-    @property
-    def any(self) -> bool:
-        return self.fleet is not None or self.tenant is not None
-
-
-NO_LIMITS = UserLimits()
 
 _of_user = partial(Traits, source=Source.USER)
 _of_platform = partial(Traits, source=Source.PLATFORM)
@@ -204,37 +189,6 @@ class Event:
     @property
     def approved(self) -> bool:
         return self.approved_at is not None
-
-
-class VmState(StrEnum):
-    STARTED = "started"
-    """Something is being done to it."""
-    SCHEDULED = "scheduled"
-    """Something will be."""
-    NOT_LISTENING = "not listening"
-    """Nothing is planned, and no guest would see it if it were."""
-    FINE = "fine"
-
-
-def vm_state(status: Status | None, *, listening: bool) -> VmState:
-    """By the status of whatever names it, None when nothing live does, and whether its scope listens."""
-    match status:
-        case Status.STARTED:
-            return VmState.STARTED
-        case Status.SCHEDULED:
-            return VmState.SCHEDULED
-    return VmState.FINE if listening else VmState.NOT_LISTENING
-
-
-def furthest(events: Iterable[tuple[Status, Iterable[str]]]) -> dict[str, Status]:
-    """By VM, the status of the live event that is furthest on; events as their status and the VMs they name."""
-    found: dict[str, Status] = {}
-    for status, names in events:
-        if status.live:
-            for name in names:
-                if found.get(name) is not Status.STARTED:
-                    found[name] = status
-    return found
 
 
 def by_reason(failures: Mapping[str, str]) -> dict[str, list[str]]:

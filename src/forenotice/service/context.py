@@ -10,9 +10,10 @@ import structlog
 
 from forenotice import publication
 from forenotice.core import errors, lifecycle
+from forenotice.core.budgets import NO_LIMITS, UserLimits
 from forenotice.core.draft import Changes, Draft, World
 from forenotice.core.journal import SYSTEM, Repeats
-from forenotice.core.operations import NO_LIMITS, Status, UserLimits
+from forenotice.core.operations import Status
 from forenotice.core.selectors import Selector
 from forenotice.core.timing import Timing
 from forenotice.drivers.call_queue import CallQueue, DriverChoice

@@ -7,10 +7,8 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from forenotice.core import operations
-from forenotice.core.fleet import GROUP_PREFIX, STANDALONE_PREFIX, natural_key
+from forenotice.core.fleet import GROUP_PREFIX, STANDALONE_PREFIX, VmState, furthest, natural_key, vm_state
 from forenotice.core.lifecycle import is_listening
-from forenotice.core.operations import VmState
 from forenotice.core.selectors import Selector
 from forenotice.service.context import Service
 from forenotice.store.fleet import GroupFilter, Place
@@ -126,19 +124,19 @@ def names(service: Service, *, host: str | None = None, scope: str | None = None
 def with_states(service: Service, vms: Collection[Vm]) -> list[VmWithState]:
     """VMs as operators see them, each with its state."""
     with service.store.read() as reader:
-        named = operations.furthest(reader.events.resources({vm.scope for vm in vms}))
+        named = furthest(reader.events.resources({vm.scope for vm in vms}))
     return [
-        VmWithState(**msgspec.structs.asdict(vm), state=operations.vm_state(named.get(vm.name), listening=vm.listening))
+        VmWithState(**msgspec.structs.asdict(vm), state=vm_state(named.get(vm.name), listening=vm.listening))
         for vm in vms
     ]
 
 
 def _states(service: Service, reader: Reader, places: Collection[Place]) -> Mapping[str, VmState]:
     keys = {place.scope for place in places}
-    named = operations.furthest(reader.events.resources(keys))
+    named = furthest(reader.events.resources(keys))
     now = service.clock.now()
     listening = {key: is_listening(scope, now, service.timing) for key, scope in reader.scopes.named(keys).items()}
-    return {place.vm: operations.vm_state(named.get(place.vm), listening=listening[place.scope]) for place in places}
+    return {place.vm: vm_state(named.get(place.vm), listening=listening[place.scope]) for place in places}
 
 
 def _page(found: list[tuple[T, int]], rows: int) -> tuple[list[tuple[T, int]], bool]:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from forenotice.core import announcements, errors, fleet, lifecycle, operations, roles, selectors
+from forenotice.core.budgets import UserLimits
 from forenotice.core.draft import Draft, World
-from forenotice.core.operations import Kind, UserLimits
+from forenotice.core.operations import Kind
 from forenotice.service import views, visibility
 from forenotice.service.calls import Call, command
 from forenotice.service.context import Service, UnitOfWork

@@ -17,6 +17,7 @@ from forenotice.core.fleet import (
     NO_FACTS,
     STANDALONE_PREFIX,
     Facts,
+    FormerScope,
     Host,
     Policy,
     Scope,
@@ -26,7 +27,6 @@ from forenotice.core.fleet import (
     taken_by,
 )
 from forenotice.core.operations import Kind, Status
-from forenotice.core.roles import Former
 from forenotice.core.selectors import Selector
 from forenotice.core.windows import parse_all
 from forenotice.store import rows, schema
@@ -105,15 +105,15 @@ _RAISE_EPOCH = Query(
     )
 )
 
-_IS_BORNE = exists(select(_S.key).where(_S.key == _F.key))
-_FORMER_NAMED = Query(select(_F.key, _F.ended_at, _F.ended_before, _IS_BORNE).where(Among(_F.key, "names")))
+_EXISTS_NOW = exists(select(_S.key).where(_S.key == _F.key))
+_FORMER_NAMED = Query(select(_F.key, _F.ended_at, _F.ended_before, _EXISTS_NOW).where(Among(_F.key, "names")))
 _PASS_ON = Query(update(schema.former_scopes).where(Among(_F.key, "names")).values(ended_before=_F.ended_at))
 
 
 def of_latest(scope: ColumnElement[str], moment: ColumnElement[int]) -> ColumnElement[bool]:
-    """Whether something at that moment belongs to the latest scope with its key: `Former.hides`, in SQL."""
+    """Whether something at that moment belongs to the latest scope with its key: `FormerScope.hides`, in SQL."""
     hidden_until = (
-        select(case((_IS_BORNE, _F.ended_at), else_=_F.ended_before)).where(_F.key == scope).scalar_subquery()
+        select(case((_EXISTS_NOW, _F.ended_at), else_=_F.ended_before)).where(_F.key == scope).scalar_subquery()
     )
     return moment > func.coalesce(hidden_until, -1)
 
@@ -262,12 +262,12 @@ class Scopes(Repository):
         """Those that exist."""
         return {row[0]: scope(row) for row in self._executor.rows(SCOPES_NAMED, names=list(keys))}
 
-    def former(self, keys: Collection[str]) -> dict[str, Former]:
+    def former(self, keys: Collection[str]) -> dict[str, FormerScope]:
         """Which of these scope keys were removed at least once."""
         found = self._executor.rows(_FORMER_NAMED, names=list(keys)) if keys else ()
         return {
-            key: Former(ended_at=rows.moment(ended_at), before=rows.optional_moment(before), is_borne=bool(is_borne))
-            for key, ended_at, before, is_borne in found
+            key: FormerScope(ended_at=rows.moment(ended_at), before=rows.optional_moment(before), exists=bool(exists))
+            for key, ended_at, before, exists in found
         }
 
     def put(self, scopes: Mapping[str, Scope | None], now: datetime | None) -> None:

@@ -7,9 +7,8 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from forenotice.core import fleet, windows
-from forenotice.core.fleet import MAX_BUDGET, MAX_LABELS, MAX_TAGS, MAX_USER_OPERATIONS, Listening, ScopeKind
+from forenotice.core.fleet import MAX_BUDGET, MAX_LABELS, MAX_TAGS, MAX_USER_OPERATIONS, Listening, ScopeKind, VmState
 from forenotice.core.membership import VmSpec
-from forenotice.core.operations import VmState
 from forenotice.validation import pattern
 from forenotice.views.base import (
     ID,

@@ -10,8 +10,8 @@ import msgspec
 from starlette.responses import Response
 
 from forenotice.core import errors, roles
-from forenotice.core.fleet import NAME, group_key
-from forenotice.core.operations import Kind, VmState
+from forenotice.core.fleet import NAME, VmState, group_key
+from forenotice.core.operations import Kind
 from forenotice.core.roles import Need
 from forenotice.portal import policy_form
 from forenotice.portal.actions import ACTIONS, Action

@@ -1,4 +1,7 @@
-"""What is known for a decision, and the changes decided so far."""
+"""What is known for a decision, and the changes decided so far.
+
+`Draft.changes` raises the DocumentIncarnation of each scope whose guests can see a difference, once a transaction.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping

@@ -1,5 +1,6 @@
 """The emulator as a whole: guests send requests over real sockets while a test moves its clock."""
 
+import itertools
 import socket
 import threading
 from collections.abc import Iterator
@@ -16,14 +17,15 @@ from forenotice.core.operations import Event, Kind, Status
 from forenotice.emulator.emulator import Emulator
 from forenotice.emulator.scenarios import catalogue, reader
 from forenotice.emulator.simulation import Announcement
+from forenotice.runtime import Runtime
 from forenotice.settings import Address
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 
 
 @contextmanager
-def running(*, virtual: bool = True, speed: float = 1) -> Iterator[Emulator]:
-    emulator = Emulator(as_vm="web-0", virtual=virtual, speed=speed)
+def running(*, virtual: bool = True, runtime: Runtime | None = None) -> Iterator[Emulator]:
+    emulator = Emulator(as_vm="web-0", virtual=virtual, runtime=runtime)
     emulator.start()
     try:
         yield emulator
@@ -69,6 +71,12 @@ def test_virtual_time_stands_still_until_it_is_moved() -> None:
             emulator.advance(-SECOND)
 
 
+def test_ids_come_from_the_runtime() -> None:
+    ids = (f"00000000-0000-4000-8000-{number:012d}" for number in itertools.count())
+    with running(runtime=Runtime(new_id=lambda: next(ids))) as emulator:
+        assert emulator.simulation.vms[0].vm_id < emulator.announce(restart()).id < next(ids)
+
+
 def test_an_approval_over_the_wire_starts_it_before_the_answer() -> None:
     with running() as emulator:
         event = emulator.announce(restart())
@@ -76,14 +84,6 @@ def test_an_approval_over_the_wire_starts_it_before_the_answer() -> None:
         assert shown(emulator.address) == [(event.id, "Started")]
         emulator.cancel(emulator.announce(restart("web-0")).id)
         assert shown(emulator.address) == [(event.id, "Started")]
-
-
-def test_real_time_passes_by_itself() -> None:
-    with running(virtual=False, speed=1200) as emulator:
-        event = emulator.announce(restart())
-        assert not emulator.wait_for(lambda: False, 0)
-        assert emulator.wait_for(lambda: emulator.simulation.event(event.id).status is Status.STARTED, 10)
-        assert emulator.wait_for(lambda: emulator.simulation.event(event.id).status is Status.COMPLETED, 10)
 
 
 def test_a_scenario_starts_afresh_as_the_vm_that_it_says() -> None:

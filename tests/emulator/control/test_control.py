@@ -93,6 +93,7 @@ def test_faults_are_switched_on_met_and_switched_off(emulator: Controlled) -> No
     assert asked[0]["fault"] == "error-503+clock-skew"
     assert asked[0]["headers"]["metadata"] == "true"
     assert emulator.get("/requests?after=2")["items"] == asked[2:]
+    assert emulator.ask("DELETE", "/faults/none").status == 400
     assert emulator.delete("/faults/clock-skew")["faults"] == []
     emulator.post("/faults", name="reset", lasts="1h")
     assert emulator.delete("/faults")["faults"] == []

@@ -372,7 +372,7 @@ def test_nothing_is_left_behind() -> None:
     before = left()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for _ in range(200):
+        for _ in range(20):
             with events:
                 pass
         with events, Client(events.endpoint, pace=QUICK) as client:

@@ -4,6 +4,7 @@ import io
 from collections.abc import Callable
 from pathlib import Path
 
+from forenotice.agent.context import Context
 from forenotice.agent.endpoint import Poller
 from forenotice.agent.log import Log
 from forenotice.agent.metrics import Metrics
@@ -19,16 +20,13 @@ NOBODY = "http://127.33.0.1:1"
 FINE = Health(polling_ok=True, polling_why="polled", ready=True, ready_why="no event is near")
 
 
-def json_log(stream: io.StringIO | None = None) -> Log:
-    return Log(MachineClock(), LogLevel.INFO, LogFormat.JSON, stream or io.StringIO())
-
-
-def metrics() -> Metrics:
-    return Metrics(RUNTIME.monotonic)
+def context(stream: io.StringIO | None = None, *, observe: bool = False, boot: str = "") -> Context:
+    log = Log(MachineClock(), LogLevel.INFO, LogFormat.JSON, stream or io.StringIO())
+    return Context(log=log, metrics=Metrics(RUNTIME.monotonic), runtime=RUNTIME, observe=observe, boot=boot)
 
 
 def idle_poller(url: str = NOBODY) -> Poller:
-    return Poller(Client(url), lambda _: None, json_log(), metrics(), RUNTIME)
+    return Poller(Client(url), lambda _: None, context())
 
 
 def sagas(
@@ -39,6 +37,6 @@ def sagas(
     observe: bool = False,
     boot: str = "",
 ) -> Sagas:
-    found = Sagas(directory, json_log(stream), metrics(), RUNTIME, lock, observe=observe, boot=boot)
+    found = Sagas(directory, context(stream, observe=observe, boot=boot), lock)
     found.try_to_open()
     return found

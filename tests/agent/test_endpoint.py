@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from tests.agent.parts import NOBODY, RUNTIME, idle_poller, json_log, metrics
+from tests.agent.parts import NOBODY, RUNTIME, context, idle_poller
 from tests.agent.rules.builders import event
 from tests.client.both import QUICK
 from tests.client.older import OLDEST, knowing, refusal, version_of
@@ -38,7 +38,7 @@ def polled(
     with scripted(script) as endpoint:
         client = Client(endpoint.url, pace=Pace(interval=0.02, at_once=at_once))
         made = {"name_again": name_again, "interval": interval}
-        found = Poller(client, inbox.put, json_log(written), metrics(), RUNTIME, **made)
+        found = Poller(client, inbox.put, context(written), **made)
         try:
             found.start()
             yield found, inbox, written
@@ -144,7 +144,7 @@ def test_a_defect_does_not_end_it() -> None:
     written = io.StringIO()
     with scripted(lambda asked, _: NAME if is_name(asked) else EMPTY) as endpoint:
         client = Client(endpoint.url, pace=Pace(interval=0.02))
-        found = Poller(client, post, json_log(written), metrics(), RUNTIME, pause=0.01)
+        found = Poller(client, post, context(written), pause=0.01)
         found.start()
         assert posted.get(timeout=60)
         found.stop()

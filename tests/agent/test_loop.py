@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.agent.parts import RUNTIME, json_log
+from tests.agent.parts import RUNTIME, context
 from tests.agent.rules.builders import ME, event
 from tests.client.scripted import Asked, answer, scripted
 
@@ -26,7 +26,6 @@ from forenotice.agent.freeze import Sampler
 from forenotice.agent.handlers import Handler, Outcome, Work, tables
 from forenotice.agent.journal import Journal
 from forenotice.agent.loop import Loop, Message, Parts, PeerReady, Quit, Reload
-from forenotice.agent.metrics import Metrics
 from forenotice.agent.network import Network
 from forenotice.agent.rules.saga import ProcessGroup, Progress, State
 from forenotice.agent.sagas import Sagas
@@ -84,24 +83,18 @@ class Bench:
     ) -> None:
         self.inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self.written = io.StringIO()
-        log = json_log(self.written)
-        metrics = Metrics(RUNTIME.monotonic)
-        self.memory = Sagas(directory, log, metrics, RUNTIME, observe=observe, boot=boot)
-        polling = Poller(Client(NOBODY), self.inbox.put, log, metrics, RUNTIME)
+        shared = context(self.written, observe=observe, boot=boot)
+        self.memory = Sagas(directory, shared)
         parts = Parts(
             sagas=self.memory,
-            poller=polling,
+            poller=Poller(Client(NOBODY), self.inbox.put, shared),
             approver=Approver(Client(endpoint), self.inbox.put, RUNTIME),
-            workers=Workers(self.inbox.put, RUNTIME, observe=observe),
-            network=Network(lambda: FINE, lambda *_: None, MachineClock().now, log, metrics, RUNTIME),
+            workers=Workers(self.inbox.put, shared),
+            network=Network(lambda: FINE, lambda *_: None, MachineClock().now, shared),
             sampler=Sampler(RUNTIME),
-            clock=MachineClock(),
-            log=log,
-            metrics=metrics,
-            runtime=RUNTIME,
-            boot=boot,
+            context=shared,
         )
-        self.loop = Loop(self.inbox, config(drain="true"), parts, observe=observe)
+        self.loop = Loop(self.inbox, config(drain="true"), parts)
         self.loop._handlers._made["drain"] = Doing(what)
 
     def see(self, *events: Event, polls: int = 2) -> "Bench":
@@ -384,7 +377,7 @@ def test_a_handler_that_cannot_be_begun_has_failed_and_is_tried_again(tmp_path: 
             raise RuntimeError("can't start new thread")
 
     bench = Bench(tmp_path)
-    bench.loop._parts.workers = Unable(bench.inbox.put, RUNTIME)
+    bench.loop._parts.workers = Unable(bench.inbox.put, context())
     bench.see(coming())
 
     def tried() -> list[tuple[Progress, str]]:
@@ -614,7 +607,7 @@ def test_a_program_that_cannot_be_ended_now_holds_up_no_other_event(tmp_path: Pa
     with contextlib.closing(Journal(tmp_path)) as journal:
         journal.write(replace(saga, steps=(replace(saga.steps[0], progress=Progress.RUNNING, group=nobody),)), {})
     again = Bench(tmp_path, boot="this")
-    again.loop._parts.workers = Unable(again.inbox.put, RUNTIME)
+    again.loop._parts.workers = Unable(again.inbox.put, context())
     again.see(coming(), coming(id="E2", type="Freeze"))
     again.run_until(lambda: "E2" in again.memory.sagas and again.memory.sagas["E2"].why)
     assert again.memory.sagas["E2"].why == "drain runs for another event"

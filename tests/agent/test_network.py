@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.acceptance.running import ask, until
-from tests.agent.parts import FINE, RUNTIME, json_log, metrics
+from tests.agent.parts import FINE, context
 from tests.agent.rules.builders import T0
 
 from forenotice.agent.config import READY_PATH, Config
@@ -41,7 +41,7 @@ def written() -> io.StringIO:
 
 @pytest.fixture
 def network(written: io.StringIO) -> Iterator[Network]:
-    made = Network(lambda: FINE, lambda *_: None, lambda: T0, json_log(written), metrics(), RUNTIME, pause=0.05)
+    made = Network(lambda: FINE, lambda *_: None, lambda: T0, context(written), pause=0.05)
     yield made
     made.close()
 

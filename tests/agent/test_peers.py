@@ -4,6 +4,7 @@ import contextlib
 import io
 import itertools
 import json
+import re
 import socket
 import threading
 import time
@@ -16,11 +17,12 @@ from typing import Any
 import msgspec
 import pytest
 from tests.acceptance.running import Said, ask, until
-from tests.agent.parts import RUNTIME, json_log
+from tests.agent.parts import RUNTIME, context
 
 from forenotice.agent import peers
 from forenotice.agent.config import READY_PATH, ConfigError
 from forenotice.agent.config import Peers as PeersConfig
+from forenotice.agent.context import Context
 from forenotice.agent.listener import Listener, Request, Response
 from forenotice.agent.metrics import Exchange
 from forenotice.agent.peers import Order, Pace, Peers
@@ -45,10 +47,18 @@ class Vm:
     secrets: dict[str, str] = field(default_factory=dict)
     written: io.StringIO = field(default_factory=io.StringIO)
     known: list[tuple[str, str, datetime | None]] = field(default_factory=list)
-    counts: list[Exchange] = field(default_factory=list)
+    context: Context = field(init=False)
     config: PeersConfig = field(init=False)
     peers: Peers = field(init=False)
     listener: Listener = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.context = context(self.written)
+
+    @property
+    def counts(self) -> dict[str, str]:
+        """Of messages, by result."""
+        return dict(re.findall(r'peer_messages_total{result="(\w+)"} ([1-9]\S*)', self.context.metrics.render()))
 
     def start(self, port: int = 0) -> "Vm":
         # The routes are known only when all have their ports.
@@ -62,10 +72,8 @@ class Vm:
             self.config,
             (self.name, *self.acts_for),
             lambda *said: self.known.append(said),
-            now=lambda: self.now,
-            log=json_log(self.written),
-            runtime=RUNTIME,
-            counted=self.counts.append,
+            lambda: self.now,
+            self.context,
             pace=self.pace,
         )
 
@@ -133,7 +141,7 @@ def test_three_agents_hear_of_each_other(fleet: Fleet) -> None:
     until(lambda: not any(vm.peers.unacknowledged(EVENT) for vm in vms))
     for vm in vms:
         assert {(event, ready_at) for event, _, ready_at in vm.known} == {(EVENT, NOON - timedelta(seconds=3))}
-        assert sorted(vm.counts) == ["received", "received", "sent", "sent"]
+        assert vm.counts == {"sent": "2.0", "received": "2.0"}
 
 
 def test_a_dead_agent_keeps_nobody_from_the_others_and_is_told_when_it_lives(fleet: Fleet, secret: Path) -> None:
@@ -253,8 +261,7 @@ def test_names_are_compared_as_azure_does_and_passed_on_as_the_event_spells_them
 def test_without_an_address_the_name_is_a_host_name(fleet: Fleet, secret: Path) -> None:
     alice, bob = fleet("alice", "localhost")
     config = PeersConfig(secret_file=str(secret), port=bob.listener.address[1])
-    log = json_log(alice.written)
-    alice.peers = Peers(config, ("alice",), lambda *_: None, now=lambda: NOON, log=log, runtime=RUNTIME, pace=QUICK)
+    alice.peers = Peers(config, ("alice",), lambda *_: None, lambda: NOON, alice.context, pace=QUICK)
     alice.peers.announce({EVENT: (("alice", "_localhost"), NOON)})
     until(lambda: bob.heard() == {"alice"})
 
@@ -411,7 +418,7 @@ def test_a_message_that_is_not_signed_as_it_is_changes_nothing(bob: Vm, body: by
     said = say(bob, message(), body=body, mark=mark)
     assert (said.status, said.json) == (401, {"error": "invalid signature"})
     assert not bob.known
-    assert bob.counts == [Exchange.REFUSED]
+    assert bob.counts == {Exchange.REFUSED: "1.0"}
     (line,) = bob.logged("peer.refused")
     assert (line["source"], "peer" in line) == (HOST, False)
 
@@ -437,7 +444,7 @@ def test_a_signed_message_must_still_make_sense(bob: Vm, told: Message, flaw: st
     said = say(bob, told)
     assert (said.status, said.json) == (403, {"error": flaw})
     assert not bob.known
-    assert bob.counts == [Exchange.REFUSED]
+    assert bob.counts == {Exchange.REFUSED: "1.0"}
 
 
 def test_nobody_speaks_for_a_vm_from_an_address_that_is_not_its_own(fleet: Fleet) -> None:

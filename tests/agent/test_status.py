@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.acceptance.running import ask
-from tests.agent.parts import FINE, RUNTIME, idle_poller, json_log, metrics, sagas
+from tests.agent.parts import FINE, RUNTIME, context, idle_poller, sagas
 from tests.agent.rules.builders import T0, Story, event
 from tests.agent.test_journal import a_rich_saga
 
@@ -114,9 +114,8 @@ def test_a_load_balancer_sees_it_change() -> None:
         listener.close()
 
 
-def reporter(directory: Path, known: Sagas) -> Reporter:
-    notifier = Notifier("", RUNTIME.monotonic)
-    return Reporter(directory, known, idle_poller(), MachineClock(), json_log(), metrics(), notifier, RUNTIME)
+def reporter(directory: Path, known: Sagas, *, observe: bool = False) -> Reporter:
+    return Reporter(directory, known, idle_poller(), Notifier("", RUNTIME.monotonic), context(observe=observe))
 
 
 def written(directory: Path) -> Any:
@@ -165,8 +164,8 @@ def test_an_agent_that_only_observes_is_as_ready_as_it_was(tmp_path: Path) -> No
     known.begin(transitions.appeared(event(), T0))
     known.keep(story.saga, {}, forward=True)
     assert story.saga.out
-    found = reporter(tmp_path, known)
-    found.report("web-0", observe=True)
+    found = reporter(tmp_path, known, observe=True)
+    found.report("web-0")
     assert found.health().ready
     assert (written(tmp_path)["observe"], written(tmp_path)["sagas"][0]["would_approve_at"]) == (True, None)
 

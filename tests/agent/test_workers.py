@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 from tests.agent.handlers.work import work
-from tests.agent.parts import RUNTIME
+from tests.agent.parts import RUNTIME, context
 
 from forenotice.agent import workers
 from forenotice.agent.handlers import GRACE, Outcome, Work, tables
@@ -40,7 +40,7 @@ class Fake:
 
 def begun(run: Callable[[Work], Outcome], seconds: float = 5.0) -> tuple[Workers, "queue.SimpleQueue[Ended]"]:
     posted: queue.SimpleQueue[Ended] = queue.SimpleQueue()
-    made = Workers(posted.put, RUNTIME)
+    made = Workers(posted.put, context())
     made.begin(JOB, Fake(run), work(seconds_left=seconds))
     return made, posted
 

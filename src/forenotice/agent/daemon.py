@@ -14,6 +14,7 @@ from forenotice import settings as all_settings
 from forenotice.agent import config as configs
 from forenotice.agent import posix
 from forenotice.agent.config import Config, ConfigError
+from forenotice.agent.context import Context
 from forenotice.agent.endpoint import PACE, Approver, Poller
 from forenotice.agent.freeze import Sampler
 from forenotice.agent.journal import JournalError, Lock
@@ -70,7 +71,7 @@ class Agent:
         """RefusedError: agent.toml or the state directory cannot be used. ConflictError: another agent runs here."""
         self._settings = settings
         self._config = config = read(settings)
-        self._runtime = runtime = runtime or Runtime()
+        runtime = runtime or Runtime()
         self._directory = Path(config.state)
         self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._outlet = Outlet(sys.stderr, runtime)
@@ -83,33 +84,30 @@ class Agent:
             self._take_lock()
         self._notifier = posix.take_notifier(os.environ, runtime.monotonic)
 
-        post, metrics, boot, observe = self._inbox.put, Metrics(runtime.monotonic), boot_id(), settings.observe
+        post, metrics = self._inbox.put, Metrics(runtime.monotonic)
+        context = Context(
+            log=log, metrics=metrics, runtime=runtime, clock=clock, observe=settings.observe, boot=boot_id()
+        )
         client = Client(config.endpoint or None, name=config.name or None, pace=pace)
-        self._poller = poller = Poller(client, post, log, metrics, runtime, interval=pace.interval)
-        sagas = Sagas(self._directory, log, metrics, runtime, self._take_lock, observe=observe, boot=boot)
-        self._reporter = Reporter(self._directory, sagas, poller, clock, log, metrics, self._notifier, runtime)
+        self._poller = poller = Poller(client, post, context, interval=pace.interval)
+        sagas = Sagas(self._directory, context, self._take_lock)
+        self._reporter = Reporter(self._directory, sagas, poller, self._notifier, context)
         self._network = Network(
             self._reporter.health,
             lambda event, name, at: post(PeerReady(event, name, at)),
             lambda: clock.now() + poller.ahead,
-            log,
-            metrics,
-            runtime,
+            context,
         )
         parts = Parts(
             sagas=sagas,
             poller=poller,
             approver=Approver(client, post, runtime),
-            workers=Workers(post, runtime, observe=observe),
+            workers=Workers(post, context),
             network=self._network,
             sampler=Sampler(runtime),
-            clock=clock,
-            log=log,
-            metrics=metrics,
-            runtime=runtime,
-            boot=boot,
+            context=context,
         )
-        self._loop = Loop(self._inbox, config, parts, observe=observe)
+        self._loop = Loop(self._inbox, config, parts)
 
     def run(self) -> None:
         """Until SIGTERM. ConflictError, RefusedError: the state directory turned out not to be for this agent."""
@@ -137,7 +135,7 @@ class Agent:
 
     def _after_turn(self) -> None:
         unacknowledged = self._network.unacknowledged if self._config.peers else None
-        self._reporter.report(self._loop.me, observe=self._settings.observe, unacknowledged=unacknowledged)
+        self._reporter.report(self._loop.me, unacknowledged)
         self._network.apply(self._config, self._loop.names)
 
     def _reload(self) -> None:

@@ -5,8 +5,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from forenotice.agent.log import Log
-from forenotice.agent.metrics import Metrics, Poll
+from forenotice.agent.context import Context
+from forenotice.agent.metrics import Poll
 from forenotice.client import Client, News, Pace
 from forenotice.client.events import Document, Event
 from forenotice.client.negotiation import NEWEST
@@ -55,9 +55,7 @@ class Poller:
         self,
         client: Client,
         post: Callable[[Polled | Named], None],
-        log: Log,
-        metrics: Metrics,
-        runtime: Runtime,
+        context: Context,
         *,
         pause: float = PAUSE,
         name_again: float = NAME_AGAIN,
@@ -67,9 +65,7 @@ class Poller:
         # Without a name the agent can do nothing, and a poll that is held would delay the request for it.
         self._client.patient = False
         self._post = post
-        self._log = log
-        self._metrics = metrics
-        self._runtime = runtime
+        self._log, self._metrics, self._runtime = context.log, context.metrics, context.runtime
         self._pause = pause
         self._name_again = name_again
         self._interval = interval

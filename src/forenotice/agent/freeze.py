@@ -11,8 +11,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from forenotice.agent.log import Log
-from forenotice.agent.metrics import Metrics
+from forenotice.agent.context import Context
 from forenotice.agent.rules import pause as pauses
 from forenotice.agent.rules.pause import Lapse, Reading
 from forenotice.agent.rules.saga import Pause, Saga
@@ -134,7 +133,7 @@ def watch(live: Iterable[Saga], sampler: Sampler, asked_at: float | None) -> boo
     return True
 
 
-def measured(saga: Saga, sampler: Sampler, log: Log, metrics: Metrics) -> Saga:
+def measured(saga: Saga, sampler: Sampler, context: Context) -> Saga:
     """With the measured pause, now that the event is gone."""
     if not _is_measurable(saga):
         return saga
@@ -144,9 +143,10 @@ def measured(saga: Saga, sampler: Sampler, log: Log, metrics: Metrics) -> Saga:
     announced = saga.event.duration_seconds
     fields: dict[str, object] = {}
     if pause:
-        metrics.froze(pause.seconds, None if announced is None or announced < 0 else announced)
+        context.metrics.froze(pause.seconds, None if announced is None or announced < 0 else announced)
         fields = {"seconds": round(pause.seconds, 3), "resolution": pause.resolution, "by": pause.by}
-    log.info("A freeze is over", action="freeze.measured", event_id=saga.id, announced_seconds=announced, **fields)
+    fields |= {"event_id": saga.id, "announced_seconds": announced}
+    context.log.info("A freeze is over", action="freeze.measured", **fields)
     return replace(saga, pause=pause)
 
 

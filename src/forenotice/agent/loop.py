@@ -11,11 +11,11 @@ from functools import partial
 
 from forenotice.agent import freeze
 from forenotice.agent.config import Config
+from forenotice.agent.context import Context
 from forenotice.agent.endpoint import ApprovalResult, Approver, EventList, Named, Polled, Poller
 from forenotice.agent.freeze import Sampler
 from forenotice.agent.handlers import GRACE, Work, facts
-from forenotice.agent.log import Log
-from forenotice.agent.metrics import Approval, Metrics
+from forenotice.agent.metrics import Approval
 from forenotice.agent.network import Network
 from forenotice.agent.rules import transitions
 from forenotice.agent.rules.policy import Phase
@@ -24,9 +24,7 @@ from forenotice.agent.rules.transitions import Approve, Begin, Displace, Effect,
 from forenotice.agent.sagas import Sagas
 from forenotice.agent.workers import Ended, HandlerSet, Job, Workers
 from forenotice.client.events import Document, Event
-from forenotice.clock import MachineClock
 from forenotice.programs import process
-from forenotice.runtime import Runtime
 
 BUSY_TURN, IDLE_TURN = 0.25, 2.0
 LEAST_REST = 60
@@ -81,25 +79,17 @@ class Parts:
     workers: Workers
     network: Network
     sampler: Sampler
-    clock: MachineClock
-    log: Log
-    metrics: Metrics
-    runtime: Runtime
-    boot: str = ""
-    """Of this machine; empty if unknown."""
+    context: Context
 
 
 class Loop:
-    def __init__(
-        self, inbox: "queue.SimpleQueue[Message]", config: Config, parts: Parts, *, observe: bool = False
-    ) -> None:
+    def __init__(self, inbox: "queue.SimpleQueue[Message]", config: Config, parts: Parts) -> None:
         self._inbox = inbox
-        self._observe = observe
+        self._context = context = parts.context
+        self._observe = context.observe
         self._parts = parts
         self._sagas = parts.sagas
-        self._log = parts.log
-        self._metrics = parts.metrics
-        self._monotonic = parts.runtime.monotonic
+        self._log, self._metrics, self._monotonic = context.log, context.metrics, context.runtime.monotonic
         self._events = EventList()
         self._me = config.name
         self._quitting = False
@@ -123,7 +113,7 @@ class Loop:
 
     def configure(self, config: Config) -> None:
         self._config = config
-        self._handlers = HandlerSet(config.handlers, self._parts.runtime)
+        self._handlers = HandlerSet(config.handlers, self._context.runtime)
 
     def run(self, *, reload: Callable[[], None], after_turn: Callable[[], None]) -> None:
         """Until told to quit."""
@@ -308,12 +298,12 @@ class Loop:
             held=index.held(saga),
             less_urgent=index.less_urgent(saga),
             owed=index.owed(saga),
-            boot=parts.boot,
+            boot=self._context.boot,
             may_approve=parts.approver.may_send(saga.id),
             observes=self._observe,
         )
         if view.listed is None:
-            saga = freeze.measured(saga, parts.sampler, self._log, self._metrics)
+            saga = freeze.measured(saga, parts.sampler, self._context)
         after, effects = transitions.advance(saga, view)
         if after is self._sagas.sagas[saga.id] and not effects:
             return
@@ -409,7 +399,7 @@ class Loop:
 
     def _on_start(self, job: Job, pid: int) -> None:
         started = process.started(pid)
-        group = None if started is None else ProcessGroup(number=pid, started=started, boot=self._parts.boot)
+        group = None if started is None else ProcessGroup(number=pid, started=started, boot=self._context.boot)
         change = partial(transitions.with_group, phase=job.phase, handler=job.handler, attempt=job.attempt, group=group)
         self._note(job, change, forward=job.phase is Phase.PREPARE)
 
@@ -456,7 +446,7 @@ class Loop:
         return any(event.names(name) for name in self.names)
 
     def _now(self) -> datetime:
-        return self._parts.clock.now() + self._parts.poller.ahead
+        return self._context.clock.now() + self._parts.poller.ahead
 
 
 def _job(saga: Saga, phase: Phase, handler: str, attempt: int) -> Job:

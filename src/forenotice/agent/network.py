@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING
 from forenotice.agent import status
 from forenotice.agent.config import READY_PATH, Config, ConfigError
 from forenotice.agent.config import Peers as PeersConfig
+from forenotice.agent.context import Context
 from forenotice.agent.listener import Listener, Request, Response
-from forenotice.agent.log import Log
-from forenotice.agent.metrics import Metrics
 from forenotice.agent.rules.policy import NOT_SENT
-from forenotice.runtime import Runtime
 from forenotice.settings import values
 
 if TYPE_CHECKING:
@@ -29,9 +27,7 @@ class Network:
         health: Callable[[], status.Health],
         received: "Received",
         now: Callable[[], datetime],
-        log: Log,
-        metrics: Metrics,
-        runtime: Runtime,
+        context: Context,
         *,
         pause: float = PAUSE,
     ) -> None:
@@ -39,9 +35,8 @@ class Network:
         self._health = health
         self._received = received
         self._now = now
-        self._log = log
-        self._metrics = metrics
-        self._runtime = runtime
+        self._context = context
+        self._log, self._runtime = context.log, context.runtime
         self._pause = pause
         self._listener: Listener | None = None
         self._listen = ""
@@ -101,7 +96,7 @@ class Network:
         address = values.address(listen)
         routes = {
             **status.routes(self._health),
-            **self._metrics.routes(),
+            **self._context.metrics.routes(),
             ("POST", READY_PATH): self._receive,
         }
         listener = Listener(address.host, address.port, routes, self._runtime, failed=self._route_failed)
@@ -125,11 +120,9 @@ class Network:
                 config,
                 names,
                 self._received,
-                now=self._now,
-                log=self._log,
-                runtime=self._runtime,
+                self._now,
+                self._context,
                 listen=self._listen,
-                counted=self._metrics.exchanged,
                 order=self._order,
             )
         except ConfigError as error:

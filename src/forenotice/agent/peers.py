@@ -16,15 +16,14 @@ from forenotice import __version__
 from forenotice.agent import listener
 from forenotice.agent.config import READY_PATH
 from forenotice.agent.config import Peers as PeersConfig
+from forenotice.agent.context import Context
 from forenotice.agent.listener import Request
-from forenotice.agent.log import Log
 from forenotice.agent.metrics import Exchange
 from forenotice.agent.rules.policy import NOT_SENT
 from forenotice.agent.signature import HEADER, WINDOW, Addresses, Message, Readiness, Signer
 from forenotice.client.events import same_name
 from forenotice.client.http import Connection, ProtocolError, Response
 from forenotice.core import backoff
-from forenotice.runtime import Runtime
 
 LARGEST_RESPONSE = 4 * 1024
 MOST_RECEIVED = 10_000
@@ -167,12 +166,10 @@ class Peers:
         config: PeersConfig,
         names: Sequence[str],
         received: Received,
-        *,
         now: Callable[[], datetime],
-        log: Log,
-        runtime: Runtime,
+        context: Context,
+        *,
         listen: str = "",
-        counted: Callable[[Exchange], None] = lambda _: None,
         order: Order | None = None,
         pace: Pace = USUAL,
     ) -> None:
@@ -181,9 +178,7 @@ class Peers:
         self._names = names
         self._received = received
         self._now = now
-        self._log = log
-        self._runtime = runtime
-        self._counted = counted
+        self._log, self._runtime, self._counted = context.log, context.runtime, context.metrics.exchanged
         self._order = order or Order()
         self._pace = pace
         self._receiving = threading.Lock()

@@ -10,13 +10,11 @@ from pathlib import Path
 import msgspec
 
 from forenotice.agent import journal as journals
+from forenotice.agent.context import Context
 from forenotice.agent.journal import KEPT, MOST_PEERS, Copy, Journal, JournalError
-from forenotice.agent.log import Log
-from forenotice.agent.metrics import Metrics
 from forenotice.agent.rules import transitions
 from forenotice.agent.rules.saga import Saga
 from forenotice.core import errors
-from forenotice.runtime import Runtime
 
 RECENT = 10
 UNSEEN_SECONDS = 600.0
@@ -30,28 +28,12 @@ class Sagas:
     case, and written when the disk allows it again.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        log: Log,
-        metrics: Metrics,
-        runtime: Runtime,
-        lock: Callable[[], None] = lambda: None,
-        *,
-        observe: bool = False,
-        boot: str = "",
-    ) -> None:
-        """`lock` makes sure that the directory is ours; JournalError when that is not possible now.
-
-        With `observe` the journal is read, and changes are kept in memory only.
-        """
+    def __init__(self, directory: Path, context: Context, lock: Callable[[], None] = lambda: None) -> None:
+        """`lock` makes sure that the directory is ours; JournalError when that is not possible now."""
         self._directory = directory
-        self._log = log
-        self._metrics = metrics
-        self._monotonic = runtime.monotonic
+        self._log, self._metrics, self._monotonic = context.log, context.metrics, context.runtime.monotonic
         self._lock = lock
-        self._observe = observe
-        self._boot = boot
+        self._observe, self._boot = context.observe, context.boot
         self._journal: Journal | None = None
         self._removed: list[Journal] = []
         """Not closed: SQLite would remove the log of the file that has taken its place."""

@@ -10,17 +10,15 @@ from pathlib import Path
 import msgspec
 
 from forenotice.agent import journal
+from forenotice.agent.context import Context
 from forenotice.agent.endpoint import Poller
 from forenotice.agent.listener import Request, Response, Routes
-from forenotice.agent.log import Log
-from forenotice.agent.metrics import Metrics
 from forenotice.agent.posix import Notifier
 from forenotice.agent.rules.policy import others_in
 from forenotice.agent.rules.saga import Saga
 from forenotice.agent.sagas import Sagas
 from forenotice.clock import MachineClock
 from forenotice.core import errors
-from forenotice.runtime import Runtime
 
 FILE = "status.json"
 STALE = timedelta(seconds=30)
@@ -123,25 +121,13 @@ class Reporter:
     Belongs to the loop's thread, except for `health`.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        sagas: Sagas,
-        poller: Poller,
-        clock: MachineClock,
-        log: Log,
-        metrics: Metrics,
-        notifier: Notifier,
-        runtime: Runtime,
-    ) -> None:
+    def __init__(self, directory: Path, sagas: Sagas, poller: Poller, notifier: Notifier, context: Context) -> None:
         self._directory = directory
         self._sagas = sagas
         self._poller = poller
-        self._clock = clock
-        self._log = log
-        self._metrics = metrics
         self._notifier = notifier
-        self._monotonic = runtime.monotonic
+        self._context = context
+        self._monotonic = context.runtime.monotonic
         self._last: tuple[object, ...] = ()
         self._written_at = float("-inf")
         self._turned_at = self._monotonic()
@@ -153,14 +139,14 @@ class Reporter:
             return replace(self._health, polling_ok=False, polling_why="the agent hangs")
         return self._health
 
-    def report(self, me: str, *, observe: bool = False, unacknowledged: Unacknowledged | None = None) -> None:
+    def report(self, me: str, unacknowledged: Unacknowledged | None = None) -> None:
         """Without `unacknowledged` there are no peers."""
         self._notifier.alive()
         self._health = health = self._look()
         now = self._turned_at = self._monotonic()
         live = self._sagas.live
-        self._metrics.became(ready=health.ready)
-        self._metrics.handles(Counter(saga.state for saga in live))
+        self._context.metrics.became(ready=health.ready)
+        self._context.metrics.handles(Counter(saga.state for saga in live))
         peers = {saga.id: self._peers(saga, unacknowledged) for saga in live} if unacknowledged else {}
         seen = (me, health, self._sagas.writable, peers, *live)
         if seen == self._last and now - self._written_at < INTERVAL:
@@ -170,9 +156,9 @@ class Reporter:
         self._last, self._written_at = seen, now
         status = Status(
             pid=os.getpid(),
-            written_at=self._clock.now(),
+            written_at=self._context.clock.now(),
             name=me,
-            observe=observe,
+            observe=self._context.observe,
             clock_ahead=self._poller.ahead.total_seconds(),
             endpoint=self._poller.endpoint,
             health=health,
@@ -184,7 +170,7 @@ class Reporter:
         try:
             write(self._directory, status)
         except OSError as error:
-            self._log.trouble("The status cannot be written", action="status.failed", reason=str(error))
+            self._context.log.trouble("The status cannot be written", action="status.failed", reason=str(error))
 
     def _peers(self, saga: Saga, unacknowledged: Unacknowledged) -> tuple[PeerStatus, ...]:
         others = others_in(saga.event, saga.names)

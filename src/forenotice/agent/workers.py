@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from forenotice.agent.context import Context
 from forenotice.agent.handlers import GRACE, Handler, Outcome, Work, tables
 from forenotice.agent.handlers.child import ChildHandler
 from forenotice.agent.handlers.command import Command
@@ -123,11 +124,9 @@ class _Running:
 class Workers:
     """Belongs to the loop's thread; results are posted to it."""
 
-    def __init__(self, post: Callable[[Ended], None], runtime: Runtime, *, observe: bool = False) -> None:
-        """With `observe`, handlers tell what they would do, and do nothing."""
+    def __init__(self, post: Callable[[Ended], None], context: Context) -> None:
         self._post = post
-        self._runtime = runtime
-        self._observe = observe
+        self._runtime, self._observe = context.runtime, context.observe
         self._running: dict[Job, _Running] = {}
 
     def begin(self, job: Job, handler: Handler, work: Work) -> None:

@@ -116,6 +116,7 @@ async def _serve(
         gates=gates.Gates(
             {gate.name: gate.command for gate in settings.gate},
             OutgoingClient(private=settings.allow_private_targets, own=own, seconds=gates.SECONDS),
+            runtime,
         ),
         allows_loopback=settings.allow_loopback_addresses,
         limits=UserLimits(fleet=settings.max_user_operations, tenant=settings.max_tenant_operations),

@@ -15,6 +15,7 @@ from forenotice.core.driver_calls import Finished, NotYet, Outcome, Task
 from forenotice.core.operations import Kind
 from forenotice.drivers import file
 from forenotice.drivers.command import CommandDriver
+from forenotice.runtime import Runtime
 from forenotice.settings.spans import Span
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
@@ -39,7 +40,7 @@ def driver(*run: str, each: str = "vm", seconds: float = 10) -> CommandDriver:
         passed=("PASSED",),
         time_limit=Span(seconds=seconds),
     )
-    return CommandDriver(config, time.monotonic, grace=0.2)
+    return CommandDriver(config, Runtime(), grace=0.2)
 
 
 def sh(text: str, task: Task = MOVE, **how: object) -> Outcome:

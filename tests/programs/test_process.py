@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from tests.acceptance.running import until
 from tests.agent.handlers.work import work
+from tests.agent.parts import RUNTIME
 
 from forenotice.agent.handlers import Outcome, Work
 from forenotice.programs import launcher, process
@@ -28,7 +29,7 @@ def ran(argv: Sequence[str], *, given: Work | None = None, grace: float = QUICK,
     given = given or work()
     try:
         ended = process.execute(
-            process.Program(argv=argv, **more), seconds=given.seconds_left, stop=given.stop, grace=grace
+            process.Program(argv=argv, **more), RUNTIME, seconds=given.seconds_left, stop=given.stop, grace=grace
         )
     except process.ProgramError as error:
         return Outcome(ok=False, message=error.message)
@@ -211,11 +212,11 @@ def test_what_a_program_left_in_the_background_holds_nothing_up_and_goes_on(tmp_
 
 def test_where_there_are_no_groups_the_child_alone_is_ended() -> None:
     asked = process.Program(argv=[sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"])
-    ended = process.execute(asked, seconds=0.5, stop=threading.Event(), grace=QUICK, family=process.Alone)
+    ended = process.execute(asked, RUNTIME, seconds=0.5, stop=threading.Event(), grace=QUICK, family=process.Alone)
     assert ended.stopped
     assert ended.code == -15
     stubborn = process.Program(argv=["/bin/sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"])
-    ended = process.execute(stubborn, seconds=0.2, stop=threading.Event(), grace=QUICK, family=process.Alone)
+    ended = process.execute(stubborn, RUNTIME, seconds=0.2, stop=threading.Event(), grace=QUICK, family=process.Alone)
     assert ended.code == -9
     assert ended.message.endswith("when its time was up, and killed 0.3 s later")
 
@@ -232,7 +233,7 @@ def test_one_that_cannot_be_killed_holds_nothing_up() -> None:
         def kill(self) -> None: ...
 
     program = process.Program(argv=["/bin/sleep", "60"])
-    ended = process.execute(program, seconds=0.1, stop=threading.Event(), grace=0.1, family=Undying)
+    ended = process.execute(program, RUNTIME, seconds=0.1, stop=threading.Event(), grace=0.1, family=Undying)
     assert (ended.ok, ended.code) == (False, None)
     assert ended.message.endswith("when its time was up, and killed 0.1 s later, and is still there")
     started[0].kill()
@@ -251,13 +252,13 @@ def test_the_stubborn_are_not_looked_at_all_the_time() -> None:
             return super().alive
 
     program = process.Program(argv=["/bin/sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"])
-    process.execute(program, seconds=0.1, stop=threading.Event(), grace=0.5, family=Seen)
+    process.execute(program, RUNTIME, seconds=0.1, stop=threading.Event(), grace=0.5, family=Seen)
     assert 5 < looks < 20
 
 
 def test_more_is_kept_for_those_who_ask() -> None:
     program = process.Program(argv=["/usr/bin/seq", "3000"], kept=100_000)
-    ended = process.execute(program, seconds=10, stop=threading.Event())
+    ended = process.execute(program, RUNTIME, seconds=10, stop=threading.Event())
     assert ended.printed == "".join(f"{number}\n" for number in range(1, 3001))
     assert ended.message == " / ".join(str(number) for number in range(1, 3001))
 
@@ -283,7 +284,7 @@ def test_a_program_does_nothing_before_its_number_is_kept(tmp_path: Path) -> Non
         kept.append(pid)
 
     program = process.Program(argv=["sh", "-c", f'cat > "{mark}"; echo $$'], stdin=b"its input")
-    ended = process.execute(program, seconds=60, stop=threading.Event(), on_start=born)
+    ended = process.execute(program, RUNTIME, seconds=60, stop=threading.Event(), on_start=born)
     assert (ended.ok, ended.output) == (True, str(kept[0]))
     assert mark.read_text() == "its input"
 
@@ -297,7 +298,7 @@ def test_a_program_whose_number_cannot_be_kept_is_not_run(tmp_path: Path) -> Non
 
     program = process.Program(argv=["touch", str(tmp_path / "mark")], stdin=b"x")
     with pytest.raises(process.ProgramError, match=r"touch was not run: the journal cannot be written"):
-        process.execute(program, seconds=60, stop=threading.Event(), on_start=born)
+        process.execute(program, RUNTIME, seconds=60, stop=threading.Event(), on_start=born)
     assert not alive(numbers[0])
     assert not list(tmp_path.iterdir())
 
@@ -314,7 +315,8 @@ def test_a_program_finds_everything_as_if_it_had_begun_at_once(locale: dict[str,
         kept=10_000,
     )
     plain, gated = (
-        process.execute(program, seconds=60, stop=threading.Event(), on_start=born) for born in (None, lambda _: None)
+        process.execute(program, RUNTIME, seconds=60, stop=threading.Event(), on_start=born)
+        for born in (None, lambda _: None)
     )
     assert plain.ok
     assert gated.printed == plain.printed
@@ -324,7 +326,9 @@ def test_a_program_that_cannot_be_run_is_told_apart(tmp_path: Path) -> None:
     def said(name: str) -> str:
         try:
             program = process.Program(argv=[name], directory=str(tmp_path))
-            return process.execute(program, seconds=60, stop=threading.Event(), on_start=lambda _: None).message
+            return process.execute(
+                program, RUNTIME, seconds=60, stop=threading.Event(), on_start=lambda _: None
+            ).message
         except process.ProgramError as error:
             return error.message
 
@@ -376,9 +380,9 @@ def test_all_that_was_left_behind_is_ended_with_or_without_its_leader(tmp_path: 
         pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
         if last == "exit":
             until(lambda: process.started(number) is None)
-        assert process.end_group(number, started, MARKS, grace=QUICK)
+        assert process.end_group(number, started, MARKS, RUNTIME, grace=QUICK)
         assert not any(map(alive, pids))
-        assert process.end_group(number, started, MARKS, grace=QUICK)
+        assert process.end_group(number, started, MARKS, RUNTIME, grace=QUICK)
 
 
 @pytest.mark.parametrize(
@@ -391,7 +395,7 @@ def test_a_number_that_is_now_anothers_is_left_alone(
         child = int((tmp_path / "pids").read_text().split()[0])
         if last == "exit":
             until(lambda: process.started(number) is None)
-        assert process.end_group(number, started + later, marks, grace=QUICK)
+        assert process.end_group(number, started + later, marks, RUNTIME, grace=QUICK)
         assert alive(child)
 
 

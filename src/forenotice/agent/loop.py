@@ -249,7 +249,9 @@ class Loop:
                 job = _job(saga, step.phase, step.handler, step.attempt)
                 if step.group is not None and not self._parts.workers.knows(job):
                     marks = facts.marks(saga.event, step)
-                    act = partial(process.end_group, step.group.number, step.group.started, marks)
+                    act = partial(
+                        process.end_group, step.group.number, step.group.started, marks, self._context.runtime
+                    )
                     # Tried again in the next turn, if the system has no more threads.
                     self._guard(partial(self._parts.workers.end, job, act))
 

@@ -29,7 +29,7 @@ _DECODER: msgspec.json.Decoder[tables.Handler] = msgspec.json.Decoder(tables.Han
 def make(config: tables.Handler, runtime: Runtime) -> Handler:
     match config:
         case tables.Command():
-            return Command(config)
+            return Command(config, runtime)
         case tables.Webhook():
             return Webhook(config, runtime)
         case tables.Systemd():
@@ -39,7 +39,7 @@ def make(config: tables.Handler, runtime: Runtime) -> Handler:
         case tables.Haproxy():
             return Haproxy(config, runtime)
         case tables.Kubernetes() | tables.Notify() | tables.Python():
-            return ChildHandler(config)
+            return ChildHandler(config, runtime)
 
 
 class HandlerSet:

@@ -1,7 +1,7 @@
 """A driver that runs a program for each VM, or for each operation."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 
 from forenotice.core import errors
@@ -9,25 +9,27 @@ from forenotice.core.driver_calls import Finished, NotYet, Outcome, Task
 from forenotice.core.operations import Kind
 from forenotice.drivers import file
 from forenotice.programs import process
+from forenotice.runtime import Runtime
 
 LONGEST_REASON = 300
 """Characters of a failed command's output that are its reason; the journal has more."""
 
 
 class CommandDriver:
-    def __init__(self, config: file.Command, monotonic: Callable[[], float], *, grace: float = process.GRACE) -> None:
+    def __init__(self, config: file.Command, runtime: Runtime, *, grace: float = process.GRACE) -> None:
         self._config = config
-        self._monotonic = monotonic
+        self._runtime = runtime
         self._stopping = threading.Event()
         self._grace = grace
         for kind in Kind:
             self._require_program(kind)
 
     def carry_out(self, task: Task, now: datetime) -> Outcome:
-        begun = self._monotonic()
+        begun = self._runtime.monotonic()
         try:
             ended = process.execute(
                 self._program(task),
+                self._runtime,
                 seconds=self._config.time_limit.total_seconds(),
                 stop=self._stopping,
                 asked_by="the service",
@@ -40,7 +42,7 @@ class CommandDriver:
         call = {
             "vms": list(task.vms),
             "exit_code": ended.code,
-            "seconds": round(self._monotonic() - begun, 1),
+            "seconds": round(self._runtime.monotonic() - begun, 1),
             "output": ended.output,
         }
         if ended.ok:

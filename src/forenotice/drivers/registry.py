@@ -53,7 +53,7 @@ def _longest(config: file.Command | file.Webhook) -> timedelta:
 
 def _made(config: file.Command | file.Webhook, runtime: Runtime) -> Driver:
     if isinstance(config, file.Command):
-        return CommandDriver(config, runtime.monotonic)
+        return CommandDriver(config, runtime)
     # The administrator names the URL in this file: private addresses are what it is for.
     sender = OutgoingClient(private=EVERYWHERE, seconds=config.time_limit.total_seconds(), tls=_trust(config.ca_file))
     sender.require(config.url)

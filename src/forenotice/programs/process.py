@@ -8,13 +8,14 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from forenotice.core import backoff, errors
+from forenotice.runtime import Runtime
 
 KEPT = 2048
 """Bytes of output that are kept: the last ones."""
@@ -147,6 +148,7 @@ Family = Group | Alone
 
 def execute(
     program: Program,
+    runtime: Runtime,
     *,
     seconds: float,
     stop: threading.Event,
@@ -160,18 +162,19 @@ def execute(
     Processes that it leaves in the background continue if it succeeded, and are ended with it if not.
     `on_start` gets the number of the process group before the program begins; if it raises OSError, nothing runs.
     """
-    begun = time.monotonic()
+    begun = runtime.monotonic()
     child = _start(program) if on_start is None or os.name != "posix" else _start_held(program, on_start)
     tail = _Tail(program.kept)
-    reader = _in_thread(tail.follow, child.stdout)
+    # These threads may outlast the call: as long as a process in the background holds the pipe.
+    reader = runtime.start_thread(partial(tail.follow, cast("IO[bytes]", child.stdout)), "child output")
     if program.stdin:
-        _in_thread(_feed, child.stdin, program.stdin)
+        runtime.start_thread(partial(_feed, cast("IO[bytes]", child.stdin), program.stdin), "child input")
     stopped = ""
-    if not _ended(child, begun + seconds, stop):
+    if not _ended(child, runtime, begun + seconds, stop):
         why = f"as {asked_by} asked" if stop.is_set() else "when its time was up"
-        stopped = f"stopped after {time.monotonic() - begun:.0f} s, {why}"
+        stopped = f"stopped after {runtime.monotonic() - begun:.0f} s, {why}"
     if stopped or child.returncode:
-        killed = _end(family(child), grace)
+        killed = _end(family(child), runtime, grace)
         if stopped and killed:
             stopped += f", and killed {grace:g} s later"
     # A killed process may still exist: in uninterruptible sleep, or as another user's.
@@ -198,7 +201,9 @@ def locate(program: Program) -> str:
     raise ProgramError(f"{plain(found[0])} is not executable: chmod +x it")
 
 
-def end_group(number: int, leader_started: int, variables: Mapping[str, str], *, grace: float = GRACE) -> bool:
+def end_group(
+    number: int, leader_started: int, variables: Mapping[str, str], runtime: Runtime, *, grace: float = GRACE
+) -> bool:
     """End a group that an earlier process of ours started; whether nothing of it is left.
 
     `leader_started` is `started` of its leader; `variables` are some that only its environment has.
@@ -206,9 +211,9 @@ def end_group(number: int, leader_started: int, variables: Mapping[str, str], *,
     if not _is_same(number, leader_started, variables):
         return True
     group = Group(number)
-    _end(group, grace)
+    _end(group, runtime, grace)
     # Killed processes disappear in a moment, unless they are in uninterruptible sleep.
-    return not _end(group, _REAP_SECONDS)
+    return not _end(group, runtime, _REAP_SECONDS)
 
 
 def started(pid: int) -> int | None:
@@ -296,25 +301,25 @@ def _start(
         raise ProgramError(f"{name} cannot be run: {error}") from None
 
 
-def _ended(child: subprocess.Popen[bytes], until: float, stop: threading.Event) -> bool:
+def _ended(child: subprocess.Popen[bytes], runtime: Runtime, until: float, stop: threading.Event) -> bool:
     """Whether it ended by itself. Nothing portable waits for a child and for an event, so this polls."""
     pauses = backoff.pauses(_FIRST_POLL, _LONGEST_POLL)
     while child.poll() is None:
-        left = until - time.monotonic()
+        left = until - runtime.monotonic()
         if left <= 0 or stop.wait(min(next(pauses), left)):
             return False
     return True
 
 
-def _end(family: Family, grace: float) -> bool:
+def _end(family: Family, runtime: Runtime, grace: float) -> bool:
     """SIGTERM, then SIGKILL; whether some had to be killed."""
     if not family.alive:
         return False
     family.terminate()
-    until, never = time.monotonic() + grace, threading.Event()
+    until, never = runtime.monotonic() + grace, threading.Event()
     pauses = backoff.pauses(_FIRST_POLL, _LONGEST_GROUP_POLL)
     while family.alive:
-        left = until - time.monotonic()
+        left = until - runtime.monotonic()
         if left <= 0:
             family.kill()
             return True
@@ -348,13 +353,6 @@ def _feed(pipe: IO[bytes], content: bytes) -> None:
         pipe.write(content)
     with contextlib.suppress(OSError):
         pipe.close()
-
-
-def _in_thread(task: Callable[..., None], *arguments: object) -> threading.Thread:
-    """It may outlast `execute`: as long as a process in the background holds the pipe."""
-    thread = threading.Thread(target=task, args=arguments, name=f"child{task.__name__}", daemon=True)
-    thread.start()
-    return thread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -142,7 +142,7 @@ class Service:
         self.telemetry = telemetry or Telemetry()
         self.outgoing = outgoing or OutgoingClient()
         """For what is sent while a command waits for it."""
-        self.gates = gates or Gates({}, self.outgoing)
+        self.gates = gates or Gates({}, self.outgoing, runtime)
         self.liveness = Liveness(clock=runtime.monotonic)
         self.allows_loopback = allows_loopback
         """Whether VMs may have loopback addresses."""

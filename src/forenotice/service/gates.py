@@ -8,6 +8,7 @@ from datetime import datetime
 from forenotice.core import errors
 from forenotice.core.rollouts import GateResult
 from forenotice.programs import process
+from forenotice.runtime import Runtime
 from forenotice.ssrf import OutgoingClient, describe_status
 
 SECONDS = 30.0
@@ -20,11 +21,17 @@ class Gates:
     """Commands come from the service's settings alone, by name; a rollout may also give a URL."""
 
     def __init__(
-        self, commands: Mapping[str, Sequence[str]], outgoing: OutgoingClient, *, seconds: float = SECONDS
+        self,
+        commands: Mapping[str, Sequence[str]],
+        outgoing: OutgoingClient,
+        runtime: Runtime | None = None,
+        *,
+        seconds: float = SECONDS,
     ) -> None:
         """`outgoing` is the gates' own: it is closed with them. `seconds` is for a command."""
         self._programs = {name: process.Program(argv=argv, kept=KEPT) for name, argv in commands.items()}
         self._outgoing = outgoing
+        self._runtime = runtime or Runtime()
         self._seconds = seconds
         self._stop = threading.Event()
         for name, program in self._programs.items():
@@ -81,7 +88,7 @@ class Gates:
             environment={f"FORENOTICE_{name.upper()}": value for name, value in facts.items()},
             inherited=process.INHERITED,
         )
-        ended = process.execute(told, seconds=self._seconds, stop=self._stop, asked_by="the service")
+        ended = process.execute(told, self._runtime, seconds=self._seconds, stop=self._stop, asked_by="the service")
         return ended.ok, ended.how, (ended.lines or [""])[-1]
 
     def _get(self, url: str, facts: Mapping[str, str]) -> tuple[bool, str, str]:

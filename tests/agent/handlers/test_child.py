@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tests.acceptance.running import environment, until
 from tests.agent.handlers.work import EVENT, done, failed, work
+from tests.agent.parts import RUNTIME
 
 from forenotice.agent import config
 from forenotice.agent.handlers import Outcome, child, facts
@@ -61,7 +62,7 @@ def test_an_extra_that_is_not_installed_is_named(
     (tmp_path / "sitecustomize.py").write_text(f"import sys\nsys.modules[{package!r}] = None\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     said = f"{package} is missing: install forenotice[{extra}]"
-    assert ChildHandler(config).rehearse() == failed(said)
+    assert ChildHandler(config, RUNTIME).rehearse() == failed(said)
 
 
 SLEEPER = """
@@ -90,7 +91,7 @@ def sleeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_child_that_is_told_to_stop_cleans_up_and_ends(sleeper: Path) -> None:
     stop = threading.Event()
     ends: list[Outcome] = []
-    handler = ChildHandler(Python(name="p", entry_point="sleeper:wait"))
+    handler = ChildHandler(Python(name="p", entry_point="sleeper:wait"), RUNTIME)
     running = threading.Thread(target=lambda: ends.append(handler.run(work(stop=stop))))
     running.start()
     until((sleeper / "ready").exists)
@@ -105,7 +106,7 @@ def test_a_child_that_is_told_to_stop_cleans_up_and_ends(sleeper: Path) -> None:
 
 @pytest.mark.usefixtures("sleeper")
 def test_a_child_that_dies_is_a_failure_with_its_last_words() -> None:
-    outcome = ChildHandler(Python(name="p", entry_point="sleeper:crash")).run(work())
+    outcome = ChildHandler(Python(name="p", entry_point="sleeper:crash"), RUNTIME).run(work())
     assert outcome == failed("ended by signal 6: so far so good")
 
 
@@ -158,7 +159,7 @@ def do(entry_point: str, **options: Any) -> Outcome:
 
 @pytest.mark.usefixtures("theirs")
 def test_a_function_is_told_phase_facts_and_options_in_a_process_of_its_own() -> None:
-    handler = ChildHandler(Python(name="tap", entry_point="their_taps:tell", options={"colour": "blue"}))
+    handler = ChildHandler(Python(name="tap", entry_point="their_taps:tell", options={"colour": "blue"}), RUNTIME)
     outcome = handler.run(work(phase=Phase.RECOVER))
     assert outcome == done(f"on my way / recover {EVENT.id} blue")
 
@@ -174,7 +175,7 @@ def test_options_may_be_whatever_toml_knows(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("theirs")
 def test_a_function_that_leaves_takes_its_process_with_it() -> None:
-    outcome = ChildHandler(Python(name="tap", entry_point="their_taps:leave")).run(work())
+    outcome = ChildHandler(Python(name="tap", entry_point="their_taps:leave"), RUNTIME).run(work())
     assert outcome == failed("gone")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.agent.handlers.work import done, failed, work
+from tests.agent.parts import RUNTIME
 
 from forenotice.agent.handlers import Outcome, facts, tables
 from forenotice.agent.handlers.command import Command
@@ -14,7 +15,7 @@ from forenotice.agent.rules.policy import Phase
 
 
 def command(**keys: Any) -> Command:
-    return Command(tables.Command(name="drain", **keys), grace=0.3)
+    return Command(tables.Command(name="drain", **keys), RUNTIME, grace=0.3)
 
 
 def test_each_phase_has_a_program_of_its_own() -> None:

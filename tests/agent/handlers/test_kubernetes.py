@@ -426,7 +426,7 @@ def test_credentials_that_are_not_usable_are_told_without_quoting_them(rig: Rig,
 def test_a_drain_that_is_stopped_ends_at_once_and_a_second_attempt_completes_it(rig: Rig) -> None:
     protected(rig)
     stop = threading.Event()
-    handler = ChildHandler(rig.config())
+    handler = ChildHandler(rig.config(), RUNTIME)
     ends: list[Outcome] = []
     running = threading.Thread(target=lambda: ends.append(handler.run(work(me="node-1", stop=stop))))
     running.start()
@@ -445,7 +445,7 @@ def test_a_drain_that_is_stopped_ends_at_once_and_a_second_attempt_completes_it(
 
 def test_a_drain_that_is_killed_is_completed_by_a_second_attempt_and_undone(rig: Rig) -> None:
     pod = rig.cluster.add(Pod("web", takes=60, grace=60))
-    order = ChildHandler(rig.config())._order(work=facts.document(work()), rehearse=False)
+    order = ChildHandler(rig.config(), RUNTIME)._order(work=facts.document(work()), rehearse=False)
     with subprocess.Popen(ARGV, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as child:
         assert child.stdin is not None
         child.stdin.write(order)
@@ -460,5 +460,5 @@ def test_a_drain_that_is_killed_is_completed_by_a_second_attempt_and_undone(rig:
 def test_a_process_of_its_own_recovers(rig: Rig) -> None:
     rig.node.unschedulable = True
     rig.node.annotations[MARK] = "lost"
-    outcome = ChildHandler(rig.config()).run(work(phase=Phase.RECOVER))
+    outcome = ChildHandler(rig.config(), RUNTIME).run(work(phase=Phase.RECOVER))
     assert outcome == done("node-1 is uncordoned")

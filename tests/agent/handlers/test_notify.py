@@ -59,7 +59,7 @@ def test_a_sink_that_is_down_holds_nothing_up_by_default() -> None:
 
 def test_a_process_of_its_own_sends_the_templates_filled_in(server: Sink) -> None:
     title, body = "$EVENT_TYPE in $$ of $FORENOTICE_NAME", "$EVENT_DESCRIPTION ${FORENOTICE_PHASE}"
-    handler = ChildHandler(config(url(server, "hook"), title=title, body=body))
+    handler = ChildHandler(config(url(server, "hook"), title=title, body=body), RUNTIME)
     assert handler.run(work()) == done("1 of 1 sinks accepted it")
     (heard,) = server.heard
     assert heard.target == "/hook"
@@ -74,7 +74,7 @@ def test_a_process_of_its_own_never_prints_a_secret(server: Sink, tmp_path: Path
     listed.touch(0o600)
     listed.write_text(f"# {SECRET}\n\n  slack://{SECRET}\nnosuch://{SECRET}\n{SECRET}\n")
     server.status = 500
-    outcome = ChildHandler(config(NOBODY, url(server), urls_file=str(listed))).run(work())
+    outcome = ChildHandler(config(NOBODY, url(server), urls_file=str(listed)), RUNTIME).run(work())
     titles = "number 1 (json), number 2 (json), number 3 (slack), number 4 (nosuch), number 5 (no URL)"
     assert outcome == failed(f"0 of 5 sinks accepted it; not {titles}")
 

@@ -32,32 +32,36 @@ Function = Callable[[str, Mapping[str, Any], Mapping[str, object]], object]
 
 
 class ChildHandler:
-    def __init__(self, config: Kubernetes | Notify | Python) -> None:
+    def __init__(self, config: Kubernetes | Notify | Python, runtime: Runtime) -> None:
         self._config = config
+        self._runtime = runtime
 
     def run(self, work: Work) -> Outcome:
         order = self._order(work=facts.document(work), rehearse=False)
         program = process.Program(argv=ARGV, environment=facts.environment(work), stdin=order)
-        return _execute(program, work.seconds_left, work.stop, work.on_start)
+        return self._execute(program, work.seconds_left, work.stop, work.on_start)
 
     def rehearse(self) -> Outcome:
         program = process.Program(argv=ARGV, stdin=self._order(work={}, rehearse=True))
-        return _execute(program, REHEARSAL_SECONDS, threading.Event())
+        return self._execute(program, REHEARSAL_SECONDS, threading.Event())
 
     def _order(self, **more: object) -> bytes:
         # On standard input: no other user can see it there, and it may name secrets.
         return msgspec.json.encode({"handler": self._config, **more}, enc_hook=tables.write)
 
-
-def _execute(
-    program: process.Program, seconds: float, stop: threading.Event, on_start: Callable[[int], None] | None = None
-) -> Outcome:
-    try:
-        ended = process.execute(program, seconds=seconds, stop=stop, on_start=on_start)
-    except process.ProgramError as error:
-        return Outcome(ok=False, message=error.message)
-    explained = ended.code == FAILED and ended.output and not ended.stopped
-    return Outcome(ok=ended.ok, message=ended.output if explained else ended.message)
+    def _execute(
+        self,
+        program: process.Program,
+        seconds: float,
+        stop: threading.Event,
+        on_start: Callable[[int], None] | None = None,
+    ) -> Outcome:
+        try:
+            ended = process.execute(program, self._runtime, seconds=seconds, stop=stop, on_start=on_start)
+        except process.ProgramError as error:
+            return Outcome(ok=False, message=error.message)
+        explained = ended.code == FAILED and ended.output and not ended.stopped
+        return Outcome(ok=ended.ok, message=ended.output if explained else ended.message)
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,14 +4,16 @@ import threading
 
 from forenotice.agent.handlers import GRACE, Outcome, Work, facts, tables
 from forenotice.programs import process
+from forenotice.runtime import Runtime
 
 SHELL = "/bin/sh"
 _PARSE_SECONDS = 5.0
 
 
 class Command:
-    def __init__(self, config: tables.Command, *, grace: float = GRACE) -> None:
+    def __init__(self, config: tables.Command, runtime: Runtime, *, grace: float = GRACE) -> None:
         self._config = config
+        self._runtime = runtime
         self._grace = grace
 
     def run(self, work: Work) -> Outcome:
@@ -20,7 +22,12 @@ class Command:
         program = self._program(self._argv(argv), facts.environment(work), facts.encoded(work))
         try:
             ended = process.execute(
-                program, seconds=work.seconds_left, stop=work.stop, grace=self._grace, on_start=work.on_start
+                program,
+                self._runtime,
+                seconds=work.seconds_left,
+                stop=work.stop,
+                grace=self._grace,
+                on_start=work.on_start,
             )
         except process.ProgramError as error:
             return Outcome(ok=False, message=error.message)
@@ -41,7 +48,7 @@ class Command:
         if self._config.shell:
             # -n: parse only.
             shell = self._program((SHELL, "-n", "-c", *argv))
-            parsed = process.execute(shell, seconds=_PARSE_SECONDS, stop=threading.Event())
+            parsed = process.execute(shell, self._runtime, seconds=_PARSE_SECONDS, stop=threading.Event())
             if not parsed.ok:
                 raise process.ProgramError(f"{SHELL} does not understand it: {parsed.message}")
         return process.plain(place)

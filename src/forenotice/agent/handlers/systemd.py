@@ -61,7 +61,9 @@ class Systemd:
         def run(verb: str, *arguments: str, kept: int = process.KEPT) -> str:
             program = process.Program(argv=(*SYSTEMCTL, verb, *arguments), kept=kept)
             left = until - self._runtime.monotonic()
-            ended = process.execute(program, seconds=left, stop=stop, grace=self._grace, on_start=on_start)
+            ended = process.execute(
+                program, self._runtime, seconds=left, stop=stop, grace=self._grace, on_start=on_start
+            )
             if not ended.ok:
                 raise SystemdError(f"systemctl {verb}: {ended.message[: process.KEPT]}")
             return ended.printed

@@ -20,7 +20,6 @@ from forenotice.settings.spans import Span
 STATE = "/var/lib/forenotice-agent"
 WHEN = ("prepared", "always", "never")
 READY_PATH = "/peers/ready"
-"""Where peers send their readiness."""
 KINDS: Mapping[str, type[msgspec.Struct]] = {
     str(kind.__struct_config__.tag): kind for kind in typing.get_args(tables.Handler)
 }

@@ -31,8 +31,6 @@ class Polled:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """This VM's own name is known."""
-
     me: str
 
 
@@ -73,7 +71,6 @@ class Poller:
         self._thread: Started | None = None
         self._hurried = False
         self._listed: frozenset[str] | None = None
-        """The events of the last document."""
         self._unconfirmed = False
         """It may lack events that were there before: it is polled once more before long."""
         self._named = False
@@ -108,7 +105,6 @@ class Poller:
 
     @property
     def why(self) -> str:
-        """Why it does not work."""
         return self._error or f"the endpoint has been silent for more than {SILENT:.0f} s"
 
     def record(self, news: News) -> None:
@@ -176,7 +172,6 @@ class Approver:
     def __init__(
         self, client: Client, post: Callable[[ApprovalResult], None], runtime: Runtime, pace: Pace = APPROVAL_PACE
     ) -> None:
-        """`client` knows the endpoint and its api-version."""
         self._client = client
         self._post = post
         self._runtime = runtime
@@ -232,7 +227,6 @@ class EventList:
         """The events of the poll before; None: nothing that this one would confirm."""
 
     def record(self, news: News) -> bool:
-        """Whether it brings anything new."""
         if news.error is None:
             self.asked_at = news.asked_at
         if not news.shown or news.document is None:

@@ -56,7 +56,6 @@ class Sampler:
         """While it samples, ends the thread."""
         self._thread: Started | None = None
         self._lapses: deque[Lapse] = deque(maxlen=MOST)
-        """The late ones."""
         self._readings: deque[Reading] = deque(maxlen=MOST)
         self._since: float | None = None
 
@@ -134,7 +133,6 @@ def watch(live: Iterable[Saga], sampler: Sampler, asked_at: float | None) -> boo
 
 
 def measured(saga: Saga, sampler: Sampler, context: Context) -> Saga:
-    """With the measured pause, now that the event is gone."""
     if not _is_measurable(saga):
         return saga
     pause = sampler.end()

@@ -18,9 +18,7 @@ from forenotice.core import errors
 FILE, LOCK_FILE = "journal.db", "lock"
 NOUN = "the state directory"
 KEPT = 100
-"""Sagas that are over."""
 MOST_PEERS = 1000
-"""Records of peers' readiness."""
 LOCK_TIMEOUT = 1.0
 """Seconds that an agent waits for processes that only check whether one runs."""
 TEMPORARY = frozenset(
@@ -59,7 +57,6 @@ class Journal:
         If not `writable`, it is read as it is, even from a disk that is full.
         """
         self.put_aside: Path | None = None
-        """Where the unreadable file is kept."""
         self.dropped = 0
         """Sagas that could not be read, of a journal that otherwise could."""
         path = directory / FILE
@@ -112,7 +109,6 @@ class Journal:
         return _is_still(self._path, self._file)
 
     def sagas(self) -> list[Saga]:
-        """The oldest first."""
         with _reading():
             return _sagas(self._connection)[0]
 

@@ -49,7 +49,6 @@ class Request:
     """By name in lower case."""
     body: bytes = b""
     source: str = ""
-    """The client's address."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +71,6 @@ class Response:
 Routes = Mapping[tuple[str, str], Callable[[Request], Response]]
 """By method and path; what answers GET answers HEAD too. Called in the connection's thread."""
 Failed = Callable[[str, Exception], None]
-"""Gets the path of a route that raised, and the exception."""
 
 
 class Listener:
@@ -124,7 +122,6 @@ class Listener:
         self.address = (host, port)
 
     def close(self) -> None:
-        """Stop listening and drop every connection."""
         with self._changed:
             self._closing = True
             connections = list(self._connections)
@@ -206,8 +203,6 @@ class Listener:
 
 
 class _Connection:
-    """From its first byte to its last."""
-
     def __init__(self, listener: Listener, connected: socket.socket, source: str) -> None:
         self._listener = listener
         self._limits = listener.limits

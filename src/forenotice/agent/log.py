@@ -42,7 +42,6 @@ class Outlet:
         return len(text)
 
     def flush(self, seconds: float = 0.0) -> None:
-        """Wait that long for the accepted lines to be written."""
         until = self._monotonic() + seconds
         with self._lines.all_tasks_done:
             while self._lines.unfinished_tasks and (left := until - self._monotonic()) > 0:
@@ -102,7 +101,6 @@ class Log:
             self.warning(message, action=action, **fields, reason=reason, times=failures.times)
 
     def over(self, message: str, *, action: str, of: str = "", **fields: object) -> None:
-        """That failure has ended; logged once."""
         if self._failures.pop((action, of), None):
             self.info(message, action=action, **fields)
 
@@ -116,7 +114,6 @@ class Log:
 
 
 def _shown(value: object) -> str:
-    """In quotes, without control characters."""
     match value:
         case str():
             return repr(str(value))

@@ -35,8 +35,6 @@ WRITE_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class PeerReady:
-    """A peer is ready, or is not."""
-
     event: str
     name: str
     ready_at: datetime | None
@@ -66,13 +64,10 @@ class Quit:
 
 
 Message = Polled | Named | ApprovalResult | PeerReady | Note | Ended | Reload | Quit
-"""What other threads post to the loop."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Parts:
-    """What the loop works with."""
-
     sagas: Sagas
     poller: Poller
     approver: Approver
@@ -116,7 +111,6 @@ class Loop:
         self._handlers = HandlerSet(config.handlers, self._context.runtime)
 
     def run(self, *, reload: Callable[[], None], after_turn: Callable[[], None]) -> None:
-        """Until told to quit."""
         self._sagas.try_to_open()
         while not self._quitting:
             for message in self._received():

@@ -99,7 +99,6 @@ class Metrics:
         self._add("events_total", event_type if event_type in EVENT_TYPES else OTHER)
 
     def handles(self, states: Mapping[State, int]) -> None:
-        """How many sagas are in which state now."""
         for state in LIVE_STATES:
             self._set("sagas", states.get(state, 0), state)
 

@@ -42,7 +42,6 @@ class Network:
         self._listen = ""
         self._peers: Peers | None = None
         self._unjoined = NOT_SENT
-        """Why there is no exchange with peers."""
         self._order: Order | None = None
         self._announced: Announced = {}
         self._company: tuple[PeersConfig | None, tuple[str, ...]] = (None, ())
@@ -67,13 +66,11 @@ class Network:
             self._try(partial(self._start_listening, config.listen), of="listen")
 
     def announce(self, announced: "Announced") -> None:
-        """Everything that peers are to know now."""
         self._announced = announced
         if self._peers is not None:
             self._peers.announce(announced)
 
     def unacknowledged(self, event_id: str) -> Mapping[str, str]:
-        """Peers that have not acknowledged the readiness for an event, and why."""
         if self._peers is not None:
             return self._peers.unacknowledged(event_id)
         resources, _ = self._announced.get(event_id, ((), None))
@@ -136,7 +133,6 @@ class Network:
         self._peers = None
 
     def _receive(self, request: Request) -> Response:
-        """In a thread of the listener."""
         peers = self._peers
         return peers.receive(request) if peers is not None else Response.text("This agent has no peers.", 404)
 

@@ -75,8 +75,6 @@ class Order:
 
 
 class Link:
-    """Sends messages to peers."""
-
     def __init__(self, config: PeersConfig, me: str, listen: str, timeout: float) -> None:
         """ConfigError: a secret is not usable."""
         self.signer = Signer.read(config)
@@ -141,8 +139,6 @@ def attempt(config: PeersConfig, me: str, name: str, now: datetime, listen: str 
 
 @dataclass(slots=True, eq=False)
 class _Delivery:
-    """To one peer, the readiness of one of the VMs that this agent acts for."""
-
     sender: str
     name: str
     readiness: Readiness
@@ -243,7 +239,6 @@ class Peers:
             connection.close()
 
     def receive(self, request: Request) -> listener.Response:
-        """A peer's message; in any thread."""
         signer = self._link.signer
         try:
             message = msgspec.json.decode(request.body, type=Message)
@@ -274,7 +269,6 @@ class Peers:
         self._log.trouble("A peer's message was refused", action="peer.refused", reason=reason, of=of, **fields)
 
     def _flaw(self, message: Message, source: str) -> str:
-        """Why a message is refused although its signature is valid."""
         ahead = abs((message.sent_at - self._now()).total_seconds())
         if ahead > WINDOW.total_seconds():
             return f"our clocks differ by {ahead:.0f} s, and may by {WINDOW.total_seconds():.0f}"
@@ -307,7 +301,6 @@ class Peers:
                         self._changed.notify_all()
 
     def _dispatch(self) -> None:
-        """Start a thread for each delivery that is due, a few at a time."""
         while True:
             with self._changed:
                 delivery = self._next()
@@ -338,7 +331,6 @@ class Peers:
         self._settle(delivery, self._send(delivery))
 
     def _send(self, delivery: _Delivery) -> str:
-        """Why it was not acknowledged."""
         connection = self._link.connection(delivery.name)
         with self._changed:
             if self._closed:

@@ -25,7 +25,6 @@ class Notifier:
         self._alive_at = float("-inf")
 
     def ready(self) -> None:
-        """Started, or reloaded."""
         self._send("READY=1")
 
     def reloading(self) -> None:

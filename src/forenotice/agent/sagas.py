@@ -38,16 +38,13 @@ class Sagas:
         self._removed: list[Journal] = []
         """Not closed: SQLite would remove the log of the file that has taken its place."""
         self._known = False
-        """Whether the journal of an earlier run was read."""
         self._found: list[Saga] = []
-        """The live sagas of that run."""
         self._is_new = False
         self._failing = False
         self._unwritten: set[str] = set()
         self.sagas: dict[str, Saga] = {}
         self.peers: dict[str, dict[str, datetime]] = {}
         self._received_at: dict[str, float] = {}
-        """When peers last sent a message about an event."""
         self.configs: dict[str, dict[str, str]] = {}
         """Of the handlers that prepared, by saga and handler."""
 
@@ -57,7 +54,6 @@ class Sagas:
 
     @property
     def writable(self) -> bool:
-        """Whether the last write succeeded."""
         return self.open and not self._failing
 
     @property
@@ -182,7 +178,6 @@ class Sagas:
         return True
 
     def peer_ready(self, event: str, name: str, ready_at: datetime | None) -> None:
-        """None: it is not ready, or no longer."""
         names = self.peers.setdefault(event, {})
         self._received_at[event] = self._monotonic()
         if ready_at is None:
@@ -205,7 +200,6 @@ class Sagas:
         self._received_at = received_at
 
     def write_unwritten(self) -> None:
-        """Changes that were made while the disk could not be written."""
         self._check_file()
         for saga in [saga for saga in self.sagas.values() if saga.id in self._unwritten]:
             if not self._try(partial(Journal.write, saga=saga, configs=self.configs.get(saga.id, {}))):

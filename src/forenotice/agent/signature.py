@@ -67,7 +67,6 @@ class Signer:
         return self._signature(message.receiver, message.sender, message.receiver, b"POST", READY_PATH.encode(), body)
 
     def is_valid(self, request: Request, message: Message) -> bool:
-        """Whether its sender may have sent it, to this receiver."""
         parts = (request.method.encode(), request.path.encode(), request.body)
         return _same(request.headers, self._signature(message.sender, message.sender, message.receiver, *parts))
 

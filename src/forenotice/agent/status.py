@@ -28,12 +28,9 @@ INTERVAL = 10.0
 HANGS = 30.0
 """Seconds in which the loop has always made a turn."""
 Unacknowledged = Callable[[str], Mapping[str, str]]
-"""Of an event: the peers that have not acknowledged, and why."""
 
 
 class PeerStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Another VM that the event names."""
-
     name: str
     ready_at: datetime | None
     """Since when; None: it has not reported that it is."""
@@ -55,7 +52,6 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     written_at: datetime
     name: str
     observe: bool = False
-    """Nothing is run or approved."""
     clock_ahead: float = 0.0
     """Seconds by which the endpoint's clock is ahead of this machine's; messages to peers use the endpoint's."""
     endpoint: str

@@ -22,7 +22,6 @@ KILL_SECONDS = 5.0
 CURRENT = ("stage", "timeout", "retries", "on_failure")
 """How a handler is run, not what it does: always as agent.toml says now."""
 CACHED = 32
-"""Handler sets of sagas that are kept."""
 _DECODER: msgspec.json.Decoder[tables.Handler] = msgspec.json.Decoder(tables.Handler, dec_hook=tables.read)
 
 
@@ -43,8 +42,6 @@ def make(config: tables.Handler, runtime: Runtime) -> Handler:
 
 
 class HandlerSet:
-    """The handlers of a configuration, made when first needed."""
-
     def __init__(self, configs: Iterable[tables.Handler], runtime: Runtime) -> None:
         self._configs = {config.name: config for config in configs}
         self._runtime = runtime
@@ -61,7 +58,6 @@ class HandlerSet:
         return self._made[name]
 
     def written(self, names: Iterable[str]) -> Mapping[str, str]:
-        """Their configuration, for the journal."""
         return {name: msgspec.json.encode(self._configs[name], enc_hook=tables.write).decode() for name in names}
 
     def joined_by(self, written: Mapping[str, str]) -> "HandlerSet":
@@ -179,7 +175,6 @@ class Workers:
             self.stop(job)
 
     def finish(self, ended: Ended) -> bool:
-        """Whether it was still waited for."""
         return self._running.pop(ended.job, None) is not None
 
     def give_up(self) -> list[Ended]:

@@ -22,23 +22,18 @@ _LOOK = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """One phase of one event, to be done now."""
-
     handler: str
     phase: Phase
     event: Event
     me: str
-    """This VM's name."""
     attempt: int
     """Counts from 1; higher after a failure, and after the agent died during an attempt."""
     deadline: datetime
     """When the handler must have ended, by the endpoint's clock."""
     seconds_left: float
-    """Until the deadline, when the work was handed out."""
     pause: float | None = None
     """How long this VM stood still, in seconds, once that was measured."""
     memo: str = ""
-    """What this handler last asked to remember for this event."""
     remember: Callable[[str], None] = lambda _: None
     """Write a memo. It is durable when this returns, so a handler calls it before it acts. OSError: it is not."""
     on_start: Callable[[int], None] = lambda _: None
@@ -73,7 +68,6 @@ class StoppedError(errors.UnavailableError):
 
 
 def write_memo(names: Sequence[str]) -> str:
-    """The names of what a handler is to bring back."""
     return msgspec.json.encode(names).decode()
 
 

@@ -26,7 +26,6 @@ FAILED = 1
 RESERVE = 1.0
 """Seconds before its time is up at which a handler ends by itself, to report what is missing."""
 EXTRAS = {"apprise": "notify", "kubernetes": "kubernetes"}
-"""Which extra brings which package."""
 GROUP = "forenotice.handlers"
 Function = Callable[[str, Mapping[str, Any], Mapping[str, object]], object]
 
@@ -67,7 +66,6 @@ class ChildHandler:
 class Order(msgspec.Struct, frozen=True, kw_only=True):
     handler: Kubernetes | Notify | Python
     work: dict[str, Any]
-    """The facts, as commands get them."""
     rehearse: bool
 
 

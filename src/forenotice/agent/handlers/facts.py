@@ -60,7 +60,6 @@ def fill(template: str, variables: Mapping[str, str], escape: Escape = str) -> s
 
 
 def template_flaw(text: str) -> str:
-    """What is wrong with a template; empty when nothing is."""
     template = Template(text)
     if not template.is_valid():
         return "a $ stands alone: write $$ for a dollar sign"

@@ -13,7 +13,6 @@ from forenotice.runtime import Runtime
 FORCED_MAINTENANCE, FORCED_DRAIN = 0x01, 0x08
 """Of srv_admin_state: what an administrator asked for over the runtime API or in the configuration."""
 NO_BACKEND = "Can't find backend"
-"""How a reply begins when there is none of that name."""
 REPLY_TIMEOUT = 5.0
 LARGEST_REPLY = 4 * 1024 * 1024
 POLL = 0.25
@@ -114,11 +113,9 @@ class Api:
             raise AwayError(f"HAProxy at {self.place}: {reason(error)}") from None
 
     def states(self, servers: Sequence[str]) -> Mapping[str, int]:
-        """The administrative state of each."""
         return self._all_of(servers, self.known_states(servers))
 
     def known_states(self, servers: Sequence[str]) -> Mapping[str, int]:
-        """Of those that exist."""
         found = {}
         for backend in _backends(servers):
             command = f"show servers state {backend}"

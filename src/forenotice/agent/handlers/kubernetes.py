@@ -23,15 +23,12 @@ MARK = "forenotice/cordoned-by"
 """Annotation of a node that we cordoned: the id of the event for which we did."""
 CONCURRENT_EVICTIONS = 8
 MOST_NAMED = 5
-"""Pods in a message."""
 LEAST_GRACE = 1
 """Seconds; with none, the API server would forget a pod while its containers still run."""
 T = TypeVar("T")
 
 
 class Retrier:
-    """Repeats requests until a deadline, and prints progress."""
-
     def __init__(self, until: float, runtime: Runtime, *, pause: float = 1.0, longest: float = 5.0) -> None:
         """`pause` and `longest` are the first and the longest pause between two attempts, in seconds."""
         self.runtime = runtime
@@ -143,7 +140,6 @@ class Drain:
         self._escalate = escalate.total_seconds()
         self._escalating = False
         self._first: frozenset[str] | None = None
-        """The pods at the beginning."""
         self._evicted: set[str] = set()
         self._refused: dict[str, str] = {}
         self._attempts: dict[str, int] = {}

@@ -16,7 +16,6 @@ from forenotice.core import errors
 from forenotice.programs import process
 
 MANAGER = "forenotice-agent"
-"""The API server records our changes under this name."""
 CONNECTIONS = 8
 PAGE = 250
 TIMEOUTS = (5.0, 15.0)
@@ -25,7 +24,6 @@ LONGEST_MESSAGE = 200
 TOO_MANY_REQUESTS = 429
 MIRROR = "kubernetes.io/config.mirror"
 CORDON = "node.kubernetes.io/unschedulable"
-"""The taint of a cordoned node."""
 T = TypeVar("T")
 
 
@@ -137,8 +135,6 @@ class Details(_Object, frozen=True):
 
 
 class Status(_Object, frozen=True):
-    """The result of a request."""
-
     status: str = ""
     message: str = ""
     code: int = 0
@@ -201,7 +197,6 @@ class Api:
             query["continue"] = page.metadata.more
 
     def evict(self, pod: Pod, grace: int | None) -> None:
-        """As its disruption budget allows."""
         eviction = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",

@@ -13,7 +13,6 @@ SYSTEMCTL = ("systemctl", "--no-ask-password")
 RUNNING = frozenset({"active", "activating", "reloading", "refreshing"})
 REHEARSAL_SECONDS = 10.0
 LARGEST_OUTPUT = 256 * 1024
-"""About many units."""
 Run = Callable[..., str]
 
 

@@ -148,7 +148,6 @@ class Common(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def phases(self) -> frozenset[Phase]:
-        """In which it has something to do."""
         return frozenset({Phase.PREPARE, Phase.RECOVER, Phase.UNDO})
 
     @property
@@ -227,7 +226,6 @@ class Webhook(Chosen, frozen=True, kw_only=True, tag="webhook"):
     method: str = "POST"
     headers: dict[str, str] = {}
     header_files: dict[str, str] = {}
-    """Headers whose value is a file's content: for secrets."""
     body: str = ""
     """A template with $FORENOTICE_... and $EVENT_...; without it, all facts as JSON."""
     ca_file: str = ""

@@ -72,7 +72,6 @@ class Webhook:
         return Outcome(ok=200 <= response.status < 300, message=message)
 
     def rehearse(self) -> Outcome:
-        """As far as a request would go, without sending one."""
         try:
             self._headers()
             tls = self._tls()

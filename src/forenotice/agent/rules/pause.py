@@ -27,8 +27,6 @@ UNNOTICED = Pause(seconds=0, resolution=LEAST, by=OWN)
 
 @dataclass(frozen=True, slots=True)
 class Lapse:
-    """What passed between two ticks."""
-
     monotonic: float
     boot: float
     """By the clock that also counts while the machine is suspended."""
@@ -71,8 +69,6 @@ def measure(
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Between which values something is."""
-
     low: float
     high: float
 

@@ -9,7 +9,6 @@ from forenotice.client.events import Event, same_name
 
 EVENT_TYPES = ("Freeze", "Reboot", "Redeploy", "Preempt", "Terminate")
 NOT_SENT = "no message sent yet"
-"""Of a peer that no message was sent to yet."""
 
 
 class Phase(StrEnum):
@@ -43,8 +42,6 @@ class Match:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """When and how a handler is called."""
-
     name: str
     phases: frozenset[Phase]
     """In which it has something to do."""
@@ -69,7 +66,6 @@ class Policy:
     unprepared: bool = False
     """Whether events that no handler prepares for are approved too."""
     at_once: tuple[Match, ...] = ()
-    """Events that need no preparation here."""
     peer_timeout: timedelta | None = None
     """How long the next VM in Resources waits for the one before it to approve; None: there are no peers."""
 
@@ -116,7 +112,6 @@ def blocker(
 
 
 def others_in(event: Event, names: Sequence[str]) -> list[str]:
-    """The VMs that an event names beside these."""
     return [name for name in event.resources if not any(same_name(name, mine) for mine in names)]
 
 

@@ -28,11 +28,9 @@ class State(StrEnum):
 class Progress(StrEnum):
     RUNNING = "running"
     INTERRUPTED = "interrupted"
-    """The agent ended while it ran."""
     RETRYING = "retrying"
     DONE = "done"
     OBSERVED = "observed"
-    """It would have been run."""
     FAILED = "failed"
     PASSED_ON = "passed on"
     """Another event still needs the preparation; the handler recovers when that one ends."""
@@ -54,18 +52,14 @@ class ProcessGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One handler's part in one phase."""
-
     phase: Phase
     handler: str
     progress: Progress
     attempt: int
-    """Counts from 1."""
     failures: int = 0
     """Without attempts that the agent interrupted."""
     begun_at: datetime
     since: datetime | None = None
-    """When the first attempt began."""
     ended_at: datetime | None = None
     retry_at: datetime | None = None
     message: str = ""
@@ -75,13 +69,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """How long this VM really stood still."""
-
     seconds: float
     resolution: float
     """How far off that may be."""
     by: str
-    """The clock that showed it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +100,6 @@ class Saga:
     """What it waits for, or how it ended, in a sentence."""
     steps: tuple[Step, ...] = ()
     memos: Mapping[str, str] = field(default_factory=dict)
-    """What handlers asked to remember, by handler."""
     pause: Pause | None = None
 
     @property
@@ -127,7 +117,6 @@ class Saga:
 
     @property
     def since(self) -> datetime:
-        """When it entered its state."""
         if self.state is State.PREPARING:
             return min(step.since or step.begun_at for step in self.steps if step.phase is Phase.PREPARE)
         moments = (self.seen_at, self.ready_at, self.approved_at, self.started_at, self.gone_at)
@@ -177,7 +166,6 @@ def memo(saga: Saga, handler: str, known: Iterable[Saga]) -> str:
 
 
 _Index = defaultdict[str, dict[str, Saga]]
-"""Sagas by handler and id."""
 
 
 class SagaIndex:

@@ -26,12 +26,9 @@ LOST = "STATE-LOST"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """What is known when a saga is looked at."""
-
     now: datetime
     """By the endpoint's clock."""
     names: Sequence[str]
-    """The VMs that this agent acts for."""
     listed: Event | None
     """As the last document shows it, if it does and if it names one of them."""
     rules: Sequence[Rule]
@@ -41,19 +38,14 @@ class View:
     unacknowledged: Mapping[str, str] = field(default_factory=dict)
     """Other VMs that have not acknowledged this VM's readiness, and why."""
     busy: Collection[str] = ()
-    """Handlers that run for another event."""
     held: Collection[str] = ()
-    """Handlers whose preparation another event still needs."""
     less_urgent: Collection[str] = ()
-    """Handlers that prepare for an event with a later NotBefore."""
     owed: Collection[str] = ()
     """Handlers that must recover from another event, even if this one is cancelled."""
     boot: str = ""
-    """Of this machine; empty if unknown."""
     may_approve: bool = True
     """No approval of it is under way."""
     observes: bool = False
-    """Nothing is run or approved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +134,6 @@ def refused(saga: Saga) -> Saga:
 def ended(
     saga: Saga, step: Step, rule: Rule | None, *, ok: bool, message: str, now: datetime, observed: bool = False
 ) -> Saga:
-    """A handler has returned, or has told what it would do."""
     done = replace(step, ended_at=now, message=message, group=None)
     if ok:
         return saga.with_step(replace(done, progress=Progress.OBSERVED if observed else Progress.DONE))
@@ -305,7 +296,6 @@ class _Turn:
         return Phase.RECOVER if rule.name in self.view.owed and Phase.RECOVER in rule.phases else phase
 
     def _returns(self, rule: Rule, phase: Phase) -> bool:
-        """Whether there is something for it to take back."""
         saga = self.saga
         if rule.name in saga.prepared_by or (saga.lost and rule.always_recover):
             return True
@@ -329,7 +319,6 @@ class _Turn:
         return f"{self._observed_approval}; {text}" if observes and not self.saga.approving_at else text
 
     def _failed(self, works: Sequence[Work]) -> str:
-        """Handlers whose last attempt failed, and why."""
         steps = [self.saga.step(phase, rule.name) for phase, rule in works]
         return "; ".join(f"{s.handler} ({s.message})" for s in steps if s and s.progress is Progress.FAILED)
 

@@ -10,8 +10,7 @@ import pytest
 import structlog
 from tests.control.running import Control
 
-from forenotice.control import refusals, responses
-from forenotice.core import errors
+from forenotice.control import refusals
 from forenotice.service import calls, tokens
 
 
@@ -288,22 +287,3 @@ def test_a_defect_of_ours_is_an_honest_500(control: Control, capsys: pytest.Capt
     assert "AttributeError" not in said.message
     logged = capsys.readouterr()
     assert "control.failed" in logged.out + logged.err
-
-
-@pytest.mark.parametrize(
-    ("error", "status"),
-    [
-        (errors.RefusedError(), 400),
-        (responses.TooLargeError(), 413),
-        (errors.UnauthorizedError(), 401),
-        (errors.NotFoundError(), 404),
-        (errors.ConflictError(), 409),
-        (errors.UnavailableError(), 503),
-        (errors.UnsoundError(), 503),
-        (errors.ForenoticeError(), 500),
-    ],
-)
-def test_every_error_has_its_status(error: errors.ForenoticeError, status: int) -> None:
-    answer = responses.refusal(error)
-    assert answer.status_code == status
-    assert json.loads(bytes(answer.body))["error"]["code"] == error.code

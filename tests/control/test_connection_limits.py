@@ -9,11 +9,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from ipaddress import ip_address
 
 import pytest
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
+from tests.acceptance.running import until
 from tests.control.running import Control, serving
 
 from forenotice.control import connection_limits, limits, requests
@@ -106,9 +108,7 @@ def test_a_body_that_nobody_asked_for_does_not_keep_a_connection(control: Contro
         connection.sendall(b"POST /v1/hosts HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n")
         assert answer(connection).startswith(b"HTTP/1.1 401")
         connection.settimeout(0.05)
-        deadline = time.monotonic() + 60
-        while not is_cut_off(connection):
-            assert time.monotonic() < deadline
+        until(lambda: is_cut_off(connection))
 
 
 @pytest.mark.parametrize("head", [b"GET /" + b"x" * 200_000, b"GET / HTTP/1.1\r\nX: " + b"x" * 200_000])
@@ -231,9 +231,7 @@ def test_an_answer_must_be_read_in_time(monkeypatch: pytest.MonkeyPatch) -> None
     with answering(LONG) as port:
         for sent in (POLL, closing, POLL + POLL):
             with unread(port, sent) as connection:
-                deadline = time.monotonic() + 60
-                while not is_cut_off(connection):
-                    assert time.monotonic() < deadline
+                until(partial(is_cut_off, connection))
 
 
 def test_an_answer_that_is_read_steadily_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,9 +333,7 @@ def test_what_is_being_answered_makes_no_room(control: Control, monkeypatch: pyt
             assert connection.recv(8) == b"HTTP/1.1"
         with connect(control) as third:
             assert rest(third) == b""
-    deadline = time.monotonic() + 60
-    while not answers(control):
-        assert time.monotonic() < deadline
+    until(lambda: answers(control))
 
 
 @pytest.mark.parametrize(
@@ -403,6 +399,4 @@ def test_one_token_cannot_have_everything_under_way(control: Control, monkeypatc
         assert (said.status, said.headers["retry-after"]) == (429, "1")
         assert "2 requests of this token" in said.message
         assert control.ask("GET", "/v1/hosts", token=other).status == 200
-    deadline = time.monotonic() + 60
-    while control.ask("GET", "/v1/hosts").status != 200:
-        assert time.monotonic() < deadline
+    until(lambda: control.ask("GET", "/v1/hosts").status == 200)

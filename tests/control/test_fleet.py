@@ -1,6 +1,5 @@
 """Hosts, VMs, groups and the fleet as a whole, over HTTP."""
 
-import json
 from typing import Any
 
 import msgspec
@@ -297,16 +296,17 @@ def test_a_bad_file_changes_nothing(fleet: Control, body: bytes, kind: str, said
 def test_a_conflict_tells_what_there_is(fleet: Control) -> None:
     subscription = {"name": "pager", "url": "https://hooks.example.com/"}
     made = fleet.post("/v1/subscriptions", subscription)
-    refused = {
-        ("DELETE", "/v1/hosts/host-a", None): {"host": "host-a", "vms": 2, "such_as": ["web-0", "batch"]},
-        ("DELETE", "/v1/groups/web", None): {"group": "web", "vms": 2, "such_as": ["web-0", "web-1"]},
-        ("POST", "/v1/hosts", '{"name": "host-a"}'): {"host": "host-a", "cordoned": False},
-        ("POST", "/v1/subscriptions", json.dumps(subscription)): {
-            "name": "pager",
-            "id": made["id"],
-            "status": "active",
-        },
-    }
-    for (method, path, body), facts in refused.items():
-        said = fleet.ask(method, path, body and body.encode())
-        assert (said.status, said.json["error"]["facts"]) == (409, facts)
+    group, vm = {"name": "web", "kind": "cloud-service"}, {"name": "db", "host": "host-a"}
+    eviction = {"kind": "eviction", "names": ["db"]}
+    refused: list[tuple[str, str, object, dict[str, object]]] = [
+        ("DELETE", "/v1/hosts/host-a", None, {"host": "host-a", "vms": 2, "such_as": ["web-0", "batch"]}),
+        ("DELETE", "/v1/groups/web", None, {"group": "web", "vms": 2, "such_as": ["web-0", "web-1"]}),
+        ("POST", "/v1/hosts", {"name": "host-a"}, {"host": "host-a", "cordoned": False}),
+        ("POST", "/v1/groups", group, {"group": "web", "kind": "availability-set"}),
+        ("POST", "/v1/vms", vm, {"vm": "db", "host": "host-b", "group": None}),
+        ("POST", "/v1/operations", eviction, {"vm": "db", "spot": False}),
+        ("POST", "/v1/subscriptions", subscription, {"name": "pager", "id": made["id"], "status": "active"}),
+    ]
+    for method, path, body, facts in refused:
+        said = fleet.ask(method, path, body)
+        assert (said.status, said.code, said.json["error"]["facts"]) == (409, "conflict", facts), path

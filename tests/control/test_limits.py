@@ -4,17 +4,26 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from tests.acceptance.running import until
 from tests.control.running import Control, running
 
 from forenotice.control import limits
 
 FLOOD = limits.MOST_OF_ONE + 2
 """More than there are threads, and more than may be under way."""
+
+
+def adding(control: Control, host: str, token: str) -> socket.socket:
+    """A connection that has asked for a host, under the key of its name."""
+    made = socket.create_connection(("127.0.0.1", control.port), timeout=60)
+    body = f'{{"name": "{host}"}}'
+    head = f"POST /v1/hosts HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nIdempotency-Key: {host}\r\n"
+    made.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
+    return made
 
 
 def test_a_token_that_floods_with_what_takes_long_leaves_room_for_others(
@@ -37,13 +46,7 @@ def test_a_token_that_floods_with_what_takes_long_leaves_room_for_others(
     with ExitStack() as open_:
         open_.callback(writer.join)
         open_.callback(release.set)
-        connections = [
-            open_.enter_context(socket.create_connection(("127.0.0.1", control.port), timeout=60)) for _ in range(FLOOD)
-        ]
-        for name, connection in enumerate(connections):
-            body = b'{"name": "host-%d"}' % name
-            head = f"POST /v1/hosts HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {flooding}\r\n"
-            connection.sendall(head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        connections = [open_.enter_context(adding(control, f"host-{number}", flooding)) for number in range(FLOOD)]
         # The last of them are refused, because all the others are under way.
         for _ in range(FLOOD - limits.MOST_OF_ONE):
             [refused, *_], _, _ = select.select(connections, [], [], 20)
@@ -81,14 +84,7 @@ def test_nothing_is_done_for_a_client_that_has_gone_away(control: Control) -> No
     names = [f"host-{number}" for number in range(limits.AT_WORK + 2)]
     assert control.get("/v1/hosts")["items"] == []
     with ExitStack() as open_, line.turn():
-        connections = [
-            open_.enter_context(socket.create_connection(("127.0.0.1", control.port), timeout=60)) for _ in names
-        ]
-        for name, connection in zip(names, connections, strict=True):
-            body = b'{"name": "%s"}' % name.encode()
-            head = f"POST /v1/hosts HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {control.token}\r\n"
-            head += f"Idempotency-Key: {name}\r\n"
-            connection.sendall(head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        connections = [open_.enter_context(adding(control, name, control.token)) for name in names]
         # Some wait for the writer, each with a thread, the others for a place among those that are worked on.
         until(lambda: len(line._waiting) == limits.AT_WORK)
         for connection in connections:
@@ -98,10 +94,3 @@ def test_nothing_is_done_for_a_client_that_has_gone_away(control: Control) -> No
     for name in names:
         headers = {"Idempotency-Key": name}
         assert control.ask("POST", "/v1/hosts", {"name": name}, headers=headers).status == 201
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.01)

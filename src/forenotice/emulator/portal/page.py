@@ -28,7 +28,7 @@ from forenotice.views.emulator import KINDS
 from forenotice.wire import versions
 
 REQUESTS = 20
-LOOKED_BACK = 5000
+SEARCHED = 5000
 """Requests among which the last poll of a VM is looked for."""
 HISTORY = 30
 FIRST = "reboot"
@@ -39,7 +39,7 @@ STEPS = ("1m", "5m", "15m")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What the one who looks has chosen, in the page's address."""
+    """The reader's choices, in the page's address."""
 
     scenario: str
     resources: str
@@ -72,7 +72,7 @@ def shown(controller: Controller, choice: Choice) -> dict[str, Any]:
     playing = key_of(emulator.player.scenario) if emulator.player else ""
     name = choice.scenario if choice.scenario in known else playing if playing in known else FIRST
     return {
-        **emulator.change(lambda now: _looked_at(emulator, now)),
+        **emulator.change(lambda now: _simulated(emulator, now)),
         **_chosen(controller, name, choice.resources),
         **_document(controller, choice),
         **_callers(emulator),
@@ -83,7 +83,7 @@ def shown(controller: Controller, choice: Choice) -> dict[str, Any]:
     }
 
 
-def _looked_at(emulator: Emulator, now: datetime) -> dict[str, Any]:
+def _simulated(emulator: Emulator, now: datetime) -> dict[str, Any]:
     simulation, player, clock = emulator.simulation, emulator.player, emulator.clock
     return {
         "emulated": now,
@@ -98,15 +98,15 @@ def _looked_at(emulator: Emulator, now: datetime) -> dict[str, Any]:
         "player": player,
         "waits_for": TIME.sub(r"\1 UTC", player.waiting_for) if player else "",
         "notes": list(player.deviations) if player else [],
-        "next": following(emulator),
+        "next": upcoming(emulator),
         "events": simulation.live,
-        "happened": _happened(emulator),
+        "history": _history(emulator),
         "drawn": draw(emulator, now),
         "active": {each.fault.name: each for each in emulator.faults.active},
     }
 
 
-def _happened(emulator: Emulator) -> list[HistoryEntry]:
+def _history(emulator: Emulator) -> list[HistoryEntry]:
     """Newest first."""
     simulation = emulator.simulation
     newest_first = ((index, simulation.entries[index]) for index in range(len(simulation.entries) - 1, -1, -1))
@@ -161,7 +161,7 @@ def _readable(found: PollPreview) -> str:
 
 
 def _callers(emulator: Emulator) -> dict[str, Any]:
-    latest = emulator.requests.latest(LOOKED_BACK)
+    latest = emulator.requests.latest(SEARCHED)
     last: dict[str | None, LoggedRequest] = {}
     for _, request in latest:
         if request.is_poll:
@@ -182,7 +182,7 @@ class Upcoming:
     sentence: str
 
 
-def following(emulator: Emulator) -> Upcoming | None:
+def upcoming(emulator: Emulator) -> Upcoming | None:
     """Call it while nothing changes."""
     return min(_due(emulator), key=lambda each: each.at, default=None)
 
@@ -281,37 +281,37 @@ def _bars(emulator: Emulator, event: Event) -> Iterator[Bar]:
         )
 
 
-def _plan(rehearsal: Preview, began: datetime, timing: Timing) -> Iterator[Bar]:
-    for index, life in enumerate(rehearsal.events):
-        yield from _planned(life, index, began, timing)
-    for index, trouble in enumerate(rehearsal.faults):
-        yield _of_trouble(trouble, index, began, timing)
+def _plan(scenario: Preview, began: datetime, timing: Timing) -> Iterator[Bar]:
+    for index, event in enumerate(scenario.events):
+        yield from _planned_event(event, index, began, timing)
+    for index, fault in enumerate(scenario.faults):
+        yield _planned_fault(fault, index, began, timing)
 
 
-def _planned(life: PlannedEvent, index: int, began: datetime, timing: Timing) -> Iterator[Bar]:
+def _planned_event(planned: PlannedEvent, index: int, began: datetime, timing: Timing) -> Iterator[Bar]:
     def at(since: timedelta) -> datetime:
         return began + timing.shortened(since)
 
-    after = f"after {_written(life.announced)}" if life.announced else "at once"
-    starts = "cancelled" if life.started is None else f"started after {_written(life.started)}"
-    label = f"{life.event.type} of {', '.join(life.event.resources)}: announced {after}, {starts}"
-    for name in life.event.resources:
+    after = f"after {_written(planned.announced)}" if planned.announced else "at once"
+    starts = "cancelled" if planned.started is None else f"started after {_written(planned.started)}"
+    label = f"{planned.event.type} of {', '.join(planned.event.resources)}: announced {after}, {starts}"
+    for name in planned.event.resources:
         yield Bar(
             id=f"plan-{index}-{name}",
             lane=name,
-            type=str(life.event.type),
-            label=f"{label}, gone after {_written(life.ended)}",
-            begin=at(life.announced),
-            start=None if life.started is None else at(life.started),
-            end=at(life.ended),
+            type=str(planned.event.type),
+            label=f"{label}, gone after {_written(planned.ended)}",
+            begin=at(planned.announced),
+            start=None if planned.started is None else at(planned.started),
+            end=at(planned.ended),
         )
 
 
-def _of_trouble(trouble: PlannedFault, index: int, began: datetime, timing: Timing) -> Bar:
-    begin = began + timing.shortened(trouble.since)
-    end = None if trouble.until is None else began + timing.shortened(trouble.until)
-    label = f"fault {trouble.name}: switched on after {_written(trouble.since)}"
-    return Bar(id=f"plan-fault-{index}", lane=trouble.name, type=FAULT, label=label, begin=begin, start=begin, end=end)
+def _planned_fault(planned: PlannedFault, index: int, began: datetime, timing: Timing) -> Bar:
+    begin = began + timing.shortened(planned.since)
+    end = None if planned.until is None else began + timing.shortened(planned.until)
+    label = f"fault {planned.name}: switched on after {_written(planned.since)}"
+    return Bar(id=f"plan-fault-{index}", lane=planned.name, type=FAULT, label=label, begin=begin, start=begin, end=end)
 
 
 def _written(since: timedelta) -> str:

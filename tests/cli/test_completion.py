@@ -6,7 +6,6 @@ import sys
 
 import pytest
 from tests.cli.conftest import Run
-from tests.control.running import Control
 
 from forenotice.cli.main import COMMANDS as TABLE
 
@@ -63,37 +62,3 @@ def test_what_a_shell_loads(run: Run, shell: str) -> None:
     assert f"_FORENOTICE_COMPLETE={shell}_complete" in run("--show-completion", shell).out
     said = " ".join(completed(shell, _FORENOTICE_COMPLETE=f"{shell}_source"))
     assert f"_FORENOTICE_COMPLETE={shell}_complete" in said
-
-
-MISTYPED = [
-    (("vm", "show", "web-O"), "there is no VM 'web-O': did you mean web-0?"),
-    (("vm", "restart", "wbe-0"), "there is no VM 'wbe-0': did you mean web-0?"),
-    (("vm", "add", "x", "--host", "rack1a"), "there is no host 'rack1a': did you mean rack1-a or rack2-a?"),
-    (
-        ("rollout", "start", "--kind", "update", "--hosts", "rack2-a,rack1a"),
-        "there is no host 'rack1a': did you mean rack1-a or rack2-a?",
-    ),
-    (
-        ("rollout", "start", "--kind", "update", "--hosts", "elsewhere"),
-        "there is no host 'elsewhere': see `forenotice host list`",
-    ),
-    (
-        ("rollout", "start", "--kind", "update", "--hosts", "else*"),
-        "no host is selected by 'else*': see `forenotice host list`",
-    ),
-    (("group", "show", "wep"), "there is no group 'wep': did you mean web?"),
-    (("host", "show", "elsewhere"), "there is no host 'elsewhere': see `forenotice host list`"),
-    (("event", "show", "none"), "there is no event 'none': see `forenotice event list --all`"),
-]
-
-
-@pytest.mark.parametrize(("arguments", "said"), MISTYPED)
-def test_what_was_meant(cli: Run, module_control: Control, arguments: tuple[str, ...], said: str) -> None:
-    for path, body in (
-        ("hosts", {"name": "rack1-a"}),
-        ("hosts", {"name": "rack2-a"}),
-        ("groups", {"name": "web", "kind": "availability-set"}),
-        ("vms", {"name": "web-0", "host": "rack1-a", "group": "web"}),
-    ):
-        module_control.ask("POST", f"/v1/{path}", body)
-    assert cli(*arguments).err == f"forenotice: {said}\n"

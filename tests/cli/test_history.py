@@ -75,25 +75,6 @@ def test_what_goes_wrong_leaves_no_file(cli: Run, tmp_path: Path) -> None:
     assert said.err == f"forenotice: {tmp_path / 'none' / 'file'} cannot be written: No such file or directory\n"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--format", "xml"), "give --format jsonl or --format csv"),
-        (("--output", "x"), "give --format jsonl or --format csv"),
-        (("--format", "csv", "--limit", "3"), "--format exports all matching"),
-        (("--format", "csv", "--json"), "--format exports all matching"),
-        (("--vm", "x", "prune", "--before", "90d"), "options of prune come after its name"),
-        (("prune",), "Missing option '--before'"),
-        (("prune", "--before", "90"), "Invalid value for '--before': '90' is not a time"),
-        (("prune", "--before", "90x"), "Invalid value for '--before': '90x' is not a duration"),
-    ],
-)
-def test_usage(cli: Run, arguments: tuple[str, ...], said: str) -> None:
-    ran = cli("history", *arguments)
-    assert ran.code == 2
-    assert ran.err.startswith(f"forenotice: {said}")
-
-
 def test_pruning(cli: Run) -> None:
     said = cli("history", "prune", "--before", "90d", "--dry-run").out
     none = "0 entries, 0 operations, 0 events, 0 rollouts"

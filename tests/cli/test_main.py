@@ -134,31 +134,6 @@ def test_the_version(run: Run) -> None:
     assert run("--version").out == f"forenotice {__version__}\n"
 
 
-USAGE = [
-    (("frob",), "No such command 'frob'; see `forenotice -h`"),
-    (("vm", "frob"), "No such command 'frob'; see `forenotice vm -h`"),
-    (("vm", "list", "--frob"), "No such option '--frob'"),
-    (("vm", "restart"), "Missing argument 'VM...'; see `forenotice vm restart -h`"),
-    (("vm", "add", "x"), "Missing option '--host'; see `forenotice vm add -h`"),
-    (("vm", "add", "x", "--host", "h", "--update-domain", "one"), "Invalid value for '--update-domain'"),
-    (("vm", "policy", "x", "--listening", "maybe"), "Invalid value for '--listening'"),
-    (("history", "--limit", "0"), "Invalid value for '--limit'"),
-    (("serve", "--speed", "fast"), "--speed: 'fast' is not a speed"),
-    (("serve", "--metadata", "nowhere"), "--metadata: 'nowhere' is not a listener"),
-    (("vm", "list", "--control-url", "ftp://x"), "--control-url: 'ftp://x' is not a URL"),
-    (("guest", "events", "--endpoint", "https://x"), "--endpoint: 'https://x' is not a metadata endpoint"),
-    (("backup", "x", "--database", "mysql://x"), "--database: is not a database"),
-]
-
-
-@pytest.mark.parametrize(("arguments", "said"), USAGE)
-def test_usage_is_one_sentence_and_code_2(run: Run, arguments: tuple[str, ...], said: str) -> None:
-    ran = run(*arguments)
-    assert ran.code == 2
-    assert ran.err.startswith(f"forenotice: {said}")
-    assert ran.err.count("\n") == 1
-
-
 @pytest.mark.parametrize("arguments", [(), ("vm",), ("guest",)])
 def test_a_noun_alone_shows_its_verbs(run: Run, arguments: tuple[str, ...]) -> None:
     ran = run(*arguments)

@@ -164,24 +164,6 @@ def test_history_filters(fresh: Run) -> None:
     assert fresh("history", "--by", "nobody", "--json").json == []
 
 
-BAD = [
-    (("vm", "restart", "db", "--notice", "1"), "at least 15 minutes of notice, not 1"),
-    (("vm", "evict", "db"), "spot"),
-    (("event", "show", "none"), "there is no event 'none'"),
-    (("event", "explain", "a b"), "event_id in the path"),
-]
-
-
-@pytest.mark.parametrize(("arguments", "said"), BAD)
-def test_refusals(cli: Run, arguments: tuple[str, ...], said: str) -> None:
-    cli("host", "add", "host-b")
-    cli("vm", "add", "db", "--host", "host-b")
-    ran = cli(*arguments)
-    assert ran.code == 1
-    assert said in ran.err
-    assert ran.err.count("\n") == 1
-
-
 def test_what_a_window_puts_off_is_planned(fresh: Run) -> None:
     opens = (datetime.now(UTC) + timedelta(hours=6)).hour
     window = f"daily {opens:02}:00-{(opens + 1) % 24:02}:00 UTC"

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.acceptance.running import until
-from tests.cli.conftest import Ran, Run
+from tests.cli.conftest import Run
 from tests.control.conftest import settled
 from tests.control.running import Control
 
@@ -167,23 +167,3 @@ def waiting(site: Control) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
-
-
-TYPED = [
-    (("--kind", "update"), "Missing option '--hosts'"),
-    (("--hosts", "*"), "Missing option '--kind'"),
-    (("--hosts", "*", "--kind", "degrade"), "Invalid value for '--kind': 'degrade' is not one of"),
-    (("--hosts", "*", "--kind", "update", "--batch", "0"), "Invalid value for '--batch'"),
-    (("--hosts", "*", "--kind", "update", "--pause", "soon"), "Invalid value for '--pause': 'soon' is not a duration"),
-    (
-        ("--hosts", "*", "--kind", "update", "--wait-limit", "soon"),
-        "Invalid value for '--wait-limit': 'soon' is not a duration",
-    ),
-]
-
-
-@pytest.mark.parametrize(("options", "said"), TYPED)
-def test_what_is_typed_wrongly_is_usage(run: Run, options: tuple[str, ...], said: str) -> None:
-    ran: Ran = run("rollout", "start", *options, "--token", "t", "--control-url", "http://127.0.0.1:9")
-    assert ran.code == 2
-    assert ran.err.startswith(f"forenotice: {said}")

@@ -1,0 +1,159 @@
+"""Mistakes: each ends in one sentence and an exit code, 2 for what is typed wrongly, 1 for what the service refuses."""
+
+import pytest
+from tests.cli.conftest import Run
+from tests.control.running import Control
+
+FLEET = b"""
+[hosts]
+host-b = {}
+rack1-a = {}
+rack2-a = {}
+[groups.web]
+kind = "availability-set"
+[vms]
+web-0 = { host = "rack1-a", group = "web" }
+db = { host = "host-b" }
+"""
+USAGE = [
+    (("frob",), "No such command 'frob'; see `forenotice -h`"),
+    (("vm", "frob"), "No such command 'frob'; see `forenotice vm -h`"),
+    (("vm", "list", "--frob"), "No such option '--frob'"),
+    (("vm", "restart"), "Missing argument 'VM...'; see `forenotice vm restart -h`"),
+    (("vm", "add", "x"), "Missing option '--host'; see `forenotice vm add -h`"),
+    (("vm", "add", "x", "--host", "h", "--update-domain", "one"), "Invalid value for '--update-domain'"),
+    (("vm", "policy", "x", "--listening", "maybe"), "Invalid value for '--listening'"),
+    (("history", "--limit", "0"), "Invalid value for '--limit'"),
+    (("serve", "--speed", "fast"), "--speed: 'fast' is not a speed"),
+    (("serve", "--metadata", "nowhere"), "--metadata: 'nowhere' is not a listener"),
+    (("vm", "list", "--control-url", "ftp://x"), "--control-url: 'ftp://x' is not a URL"),
+    (("guest", "events", "--endpoint", "https://x"), "--endpoint: 'https://x' is not a metadata endpoint"),
+    (("backup", "x", "--database", "mysql://x"), "--database: is not a database"),
+    (("history", "--format", "xml"), "give --format jsonl or --format csv"),
+    (("history", "--output", "x"), "give --format jsonl or --format csv"),
+    (("history", "--format", "csv", "--limit", "3"), "--format exports all matching"),
+    (("history", "--format", "csv", "--json"), "--format exports all matching"),
+    (("history", "--vm", "x", "prune", "--before", "90d"), "options of prune come after its name"),
+    (("history", "prune"), "Missing option '--before'"),
+    (("history", "prune", "--before", "90"), "Invalid value for '--before': '90' is not a time"),
+    (("history", "prune", "--before", "90x"), "Invalid value for '--before': '90x' is not a duration"),
+    (("vm", "set", "db"), "nothing to change"),
+    (("vm", "set", "db", "--group", "web", "--no-group"), "an option and its --no- form exclude each other"),
+    (("vm", "set", "db", "--fact", "colour=red"), "'colour' is no fact of a VM"),
+    (("vm", "set", "db", "--tag", "novalue"), "--tag: 'novalue' is not NAME=VALUE"),
+    (("group", "add", "g", "--kind", "herd"), "Invalid value for '--kind': 'herd' is not one of"),
+    (("group", "set", "web"), "nothing to change"),
+    (
+        ("group", "set", "web", "--max-unavailable", "half"),
+        "Invalid value for '--max-unavailable': 'half' is not a number",
+    ),
+    (("vm", "policy", "db", "--window", "x", "--no-windows"), "an option and its --no- form exclude each other"),
+    (
+        ("group", "policy", "web", "--terminate-notice", "soon"),
+        "Invalid value for '--terminate-notice': 'soon' is not a number",
+    ),
+    (
+        ("fleet", "apply", "fleet.yaml"),
+        "cannot tell whether fleet.yaml is TOML or JSON: give --format toml or --format json",
+    ),
+    (
+        ("fleet", "export", "fleet"),
+        "cannot tell whether fleet is TOML or JSON: give --format toml or --format json",
+    ),
+    (("vm", "restart", "db", "--notice", "soon"), "Invalid value for '--notice': 'soon' is not a duration"),
+    (
+        ("vm", "restart", "db", "--notice", "9" * 400),
+        f"Invalid value for '--notice': '{'9' * 80}' is too long: give at most 366d",
+    ),
+    (
+        ("vm", "restart", "db", "--notice", "367d"),
+        "Invalid value for '--notice': '367d' is too long: give at most 366d",
+    ),
+    (("history", "--since", "yesterday"), "Invalid value for '--since': 'yesterday' is not a time"),
+    (("vm", "show", "db\udcff"), r"'db\udcff' is not text: give UTF-8"),
+    (("vm", "list", "--name", "\udcff"), r"'\udcff' is not text"),
+    (("vm", "set", "db", "--tag", "a=b\udcff"), r"'b\udcff' is not text"),
+    (("vm", "restart", "db", "--reason", "\udcff"), r"'\udcff' is not text"),
+    (("host", "cordon", "host-b", "--idempotency-key", "€"), "--idempotency-key must be printable ASCII characters"),
+    (("host", "cordon", "host-b", "--idempotency-key", "a\nb"), "--idempotency-key must be printable ASCII characters"),
+    (
+        ("history", "--until", "9999-12-31T23:59:59-14:00"),
+        "Invalid value for '--until': '9999-12-31T23:59:59-14:00' is not a time",
+    ),
+    (("rollout", "start", "--kind", "update"), "Missing option '--hosts'"),
+    (("rollout", "start", "--hosts", "*"), "Missing option '--kind'"),
+    (("rollout", "start", "--hosts", "*", "--kind", "degrade"), "Invalid value for '--kind': 'degrade' is not one of"),
+    (("rollout", "start", "--hosts", "*", "--kind", "update", "--batch", "0"), "Invalid value for '--batch'"),
+    (
+        ("rollout", "start", "--hosts", "*", "--kind", "update", "--pause", "soon"),
+        "Invalid value for '--pause': 'soon' is not a duration",
+    ),
+    (
+        ("rollout", "start", "--hosts", "*", "--kind", "update", "--wait-limit", "soon"),
+        "Invalid value for '--wait-limit': 'soon' is not a duration",
+    ),
+]
+REFUSED = [
+    (("vm", "set", "db", "--address", "nowhere"), "'nowhere' is not an IP address"),
+    (("vm", "add", "a b", "--host", "x"), "name in the body must be a name: 1 to 64 letters, digits"),
+    (("vm", "show", "../hosts"), "'../hosts' is not a name"),
+    (("vm", "show", ""), "'' is not a name"),
+    (("vm", "show", "none"), "there is no VM 'none'"),
+    (("group", "policy", "web", "--terminate-notice", "99"), "terminate notice must be from 5 to 15 minutes"),
+    (("fleet", "apply", "none.toml"), "none.toml cannot be read: No such file"),
+    (("fleet", "export", "none/fleet.toml"), "none/fleet.toml cannot be written"),
+    (("vm", "add", "new", "--host", "host-b", "--vm-id", ""), "'' is not a vmId"),
+    (("vm", "set", "db", "--vm-id", "db"), "'db' is not a vmId"),
+    (("vm", "restart", "db", "db"), "db is named twice"),
+    (("host", "cordon", "host-b", "--idempotency-key", ""), "Idempotency-Key must be"),
+    (("vm", "restart", "db", "--notice", "1"), "restart needs at least 15 minutes of notice, not 1"),
+    (("vm", "evict", "db"), "db is not a spot"),
+    (("event", "show", "none"), "there is no event 'none'"),
+    (("event", "explain", "a b"), "event_id in the path"),
+]
+MISTYPED = [
+    (("vm", "show", "web-O"), "there is no VM 'web-O': did you mean web-0?"),
+    (("vm", "restart", "wbe-0"), "there is no VM 'wbe-0': did you mean web-0?"),
+    (("vm", "add", "x", "--host", "rack1a"), "there is no host 'rack1a': did you mean rack1-a or rack2-a?"),
+    (
+        ("rollout", "start", "--kind", "update", "--hosts", "rack2-a,rack1a"),
+        "there is no host 'rack1a': did you mean rack1-a or rack2-a?",
+    ),
+    (
+        ("rollout", "start", "--kind", "update", "--hosts", "elsewhere"),
+        "there is no host 'elsewhere': see `forenotice host list`",
+    ),
+    (
+        ("rollout", "start", "--kind", "update", "--hosts", "else*"),
+        "no host is selected by 'else*': see `forenotice host list`",
+    ),
+    (("group", "show", "wep"), "there is no group 'wep': did you mean web?"),
+    (("host", "show", "elsewhere"), "there is no host 'elsewhere': see `forenotice host list`"),
+    (("event", "show", "none"), "there is no event 'none': see `forenotice event list --all`"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "said"), USAGE)
+def test_usage(run: Run, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str) -> None:
+    monkeypatch.setenv("FORENOTICE_TOKEN", "t")
+    monkeypatch.setenv("FORENOTICE_CONTROL", "http://127.0.0.1:9")
+    ran = run(*arguments)
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert ran.err.startswith(f"forenotice: {said}")
+
+
+@pytest.fixture(scope="module")
+def fleet(module_control: Control) -> None:
+    module_control.post_fleet(FLEET)
+
+
+@pytest.mark.parametrize(("arguments", "said"), REFUSED)
+def test_refusals(cli: Run, fleet: None, arguments: tuple[str, ...], said: str) -> None:
+    ran = cli(*arguments)
+    assert (ran.code, ran.err.count("\n")) == (1, 1)
+    assert ran.err.startswith(f"forenotice: {said}")
+
+
+@pytest.mark.parametrize(("arguments", "said"), MISTYPED)
+def test_what_was_meant(cli: Run, fleet: None, arguments: tuple[str, ...], said: str) -> None:
+    assert cli(*arguments).err == f"forenotice: {said}\n"

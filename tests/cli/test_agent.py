@@ -18,47 +18,34 @@ from forenotice.cli.main import program
 from forenotice.clock import MachineClock
 
 
+def check(home: Path, text: str = "", state: str = "state", *more: str) -> Result:
+    (home / "agent.toml").write_text(text)
+    arguments = ["--config", str(home / "agent.toml"), "--state", str(home / state), *more]
+    return CliRunner().invoke(program, ["agent", "check", *arguments], env={"COLUMNS": "200"}, standalone_mode=False)
+
+
+UNAPPROVED = 'No handler prepares for {}: such events are not approved, unless approve = "always" is set.'
+
+
 @pytest.mark.parametrize(
-    ("line", "problem"),
+    ("text", "state", "problem"),
     [
-        ('listen = "192.0.2.1:0"', "Nothing can listen on 192.0.2.1:0: Cannot assign requested address."),
-        ('act_for = ["web-1", ""]', "A name in act_for is empty: give the names of VMs."),
-        ("", ""),
-        ('listen = "127.0.0.1:8256"', ""),
+        ('listen = "192.0.2.1:0"', "a/b", "Nothing can listen on 192.0.2.1:0: Cannot assign requested address."),
+        ('act_for = ["web-1", ""]', "a/b", "A name in act_for is empty: give the names of VMs."),
+        ("", "a/b", ""),
+        ('listen = "127.0.0.1:8256"', "a/b", ""),
+        ("", "file/b", "The state directory {0}/file/b cannot be used: {0}/file is not a directory."),
+        ("", "open", "the state directory {0}/open can be changed by other users"),
+        ("", "open/not/yet", "{0}/open, which leads to {0}/open/not/yet, can be changed by other users"),
     ],
 )
-def test_what_cannot_be_used_is_said(tmp_path: Path, line: str, problem: str) -> None:
-    (tmp_path / "agent.toml").write_text(line)
-    told = CliRunner().invoke(
-        program,
-        ["agent", "check", "--json", "--config", str(tmp_path / "agent.toml"), "--state", str(tmp_path / "a" / "b")],
-    )
-    found = json.loads(told.stdout)
-    assert (found["problems"], found["ok"]) == ([problem] if problem else [], not problem)
-
-
-def test_a_state_directory_that_is_none(tmp_path: Path) -> None:
-    (tmp_path / "agent.toml").touch()
+def test_problems(tmp_path: Path, text: str, state: str, problem: str) -> None:
     (tmp_path / "file").touch()
-    told = CliRunner().invoke(
-        program,
-        ["agent", "check", "--json", "--config", str(tmp_path / "agent.toml"), "--state", str(tmp_path / "file" / "b")],
-    )
-    found = json.loads(told.stdout)
-    assert f"{tmp_path / 'file'} is not a directory" in found["problems"][0]
-    assert not found["ok"]
-
-
-def test_a_state_directory_that_others_can_change(tmp_path: Path) -> None:
-    (tmp_path / "agent.toml").touch()
-    (tmp_path / "state").mkdir()
-    (tmp_path / "state").chmod(0o777)
-    arguments = ["check", "--json", "--config", str(tmp_path / "agent.toml"), "--state", str(tmp_path / "state")]
-    (problem,) = json.loads(CliRunner().invoke(program, ["agent", *arguments]).stdout)["problems"]
-    assert f"the state directory {tmp_path / 'state'} can be changed by other users" in problem
-    arguments[-1] += "/not/yet"
-    (problem,) = json.loads(CliRunner().invoke(program, ["agent", *arguments]).stdout)["problems"]
-    assert f"{tmp_path / 'state'}, which leads to {arguments[-1]}, can be changed by other users" in problem
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    found = json.loads(check(tmp_path, text, state, "--json").stdout)
+    assert (len(found["problems"]), found["ok"]) == (1 if problem else 0, not problem)
+    assert problem.format(tmp_path) in "".join(found["problems"])
 
 
 @pytest.mark.parametrize(
@@ -70,11 +57,8 @@ def test_a_state_directory_that_others_can_change(tmp_path: Path) -> None:
     ],
 )
 def test_events_that_are_not_approved_are_named(tmp_path: Path, text: str, types: str) -> None:
-    (tmp_path / "agent.toml").write_text(text)
-    arguments = ["check", "--json", "--config", str(tmp_path / "agent.toml"), "--state", str(tmp_path / "state")]
-    found = json.loads(CliRunner().invoke(program, ["agent", *arguments]).stdout)
-    said = f'No handler prepares for {types}: such events are not approved, unless approve = "always" is set.'
-    assert (found["ok"], found["warnings"]) == (True, [said] if types else [])
+    found = json.loads(check(tmp_path, text, "state", "--json").stdout)
+    assert (found["ok"], found["warnings"]) == (True, [UNAPPROVED.format(types)] if types else [])
 
 
 # Peers
@@ -97,11 +81,7 @@ def bob(secret: Path) -> Iterator[Vm]:
 
 
 def check_peers(home: Path, text: str, *more: str) -> Result:
-    (home / "agent.toml").write_text(text)
-    arguments = ["--config", str(home / "agent.toml"), "--state", str(home / "state"), *more]
-    return CliRunner().invoke(
-        program, ["agent", "check", "--peers", *arguments], env={"COLUMNS": "200"}, standalone_mode=False
-    )
+    return check(home, text, "state", "--peers", *more)
 
 
 def config(secret: Path, addresses: str = "") -> str:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from msgspec.structs import replace
@@ -219,6 +219,14 @@ ENTRY = sample(
 HOUR = timedelta(hours=1)
 
 
+def of_event(**changes: Any) -> Snapshot:
+    return Snapshot(events=(replace(EVENT, **changes),), known=True)
+
+
+def of_entry(**changes: Any) -> Snapshot:
+    return Snapshot(entries=(replace(ENTRY, **changes),), known=True)
+
+
 def why(sentence: str, until: datetime | None = None) -> maintenance.Explanation:
     return maintenance.Explanation(sentence=sentence, sentences=[sentence], since=None, until=until, waiting_for=[])
 
@@ -228,11 +236,6 @@ def drawn(shown: Snapshot, *, width: int = 100, height: int | None = None, now: 
     with console.capture() as capture:
         console.print(watch.draw(shown, now, width=width, height=height, url="http://server"))
     return capture.get()
-
-
-def test_rollouts_have_a_bar() -> None:
-    said = drawn(Snapshot(rollouts=(ROLLOUT,), known=True))
-    assert "rollout update rack1-*  Paused  wave 2 of 3  ━━━━━━━━━━────────── 5/10 hosts  R\n  2 hosts failed\n" in said
 
 
 def test_a_rollout_says_why_it_waits_and_how_long() -> None:
@@ -270,21 +273,23 @@ def test_what_does_not_fit_is_counted() -> None:
     assert len(drawn(Snapshot(events=(EVENT,), entries=(ENTRY,) * 12, known=True), height=14).splitlines()) <= 14
 
 
-def test_the_history_names_rollouts() -> None:
-    entry = replace(ENTRY, action="rollout.host_failed", rollout="R", vm=None)
-    assert "11:59:59  rollout.host_failed  R h\n" in drawn(Snapshot(entries=(entry,), known=True))
-    assert "11:59:59  vm.added  web-0\n" in drawn(Snapshot(entries=(replace(ENTRY, rollout="R"),), known=True))
+DRAWN = [
+    (
+        Snapshot(rollouts=(ROLLOUT,), known=True),
+        "rollout update rack1-*  Paused  wave 2 of 3  ━━━━━━━━━━────────── 5/10 hosts  R\n  2 hosts failed\n",
+    ),
+    (of_entry(action="rollout.host_failed", rollout="R", vm=None), "11:59:59  rollout.host_failed  R h\n"),
+    (of_entry(rollout="R"), "11:59:59  vm.added  web-0\n"),
+    (of_event(not_before=NOW - HOUR), " due  Freeze"),
+    (of_event(status="Started"), "Started                  Freeze     web: web-0, web-1"),
+    (of_event(approved_at=NOW - HOUR), "  approved"),
+    (Snapshot(), "forenotice http://server  12:00:00 UTC\nasking ...\n"),
+]
 
 
-def test_what_is_due_or_under_way_has_no_countdown() -> None:
-    assert " due  Freeze" in drawn(Snapshot(events=(replace(EVENT, not_before=NOW - HOUR),), known=True))
-    started = drawn(Snapshot(events=(replace(EVENT, status="Started"),), known=True))
-    assert "Started                  Freeze     web: web-0, web-1" in started
-    assert "approved" in drawn(Snapshot(events=(replace(EVENT, approved_at=NOW - HOUR),), known=True))
-
-
-def test_before_the_first_answer() -> None:
-    assert drawn(Snapshot()).splitlines() == ["forenotice http://server  12:00:00 UTC", "asking ..."]
+@pytest.mark.parametrize(("shown", "said"), DRAWN)
+def test_what_is_drawn(shown: Snapshot, said: str) -> None:
+    assert said in drawn(shown)
 
 
 def test_a_reason_is_asked_for_once_in_a_while() -> None:

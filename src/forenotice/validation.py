@@ -37,21 +37,39 @@ def pattern(expression: str, sentence: str, **constraints: typing.Any) -> msgspe
     return msgspec.Meta(pattern=whole, **constraints)
 
 
-def split(error: msgspec.ValidationError) -> tuple[str, str]:
-    """What msgspec says, and the path to what it says it of, such as `names[0]`."""
+class Problem(typing.NamedTuple):
+    what: str
+    """As msgspec says it."""
+    path: str
+    """To what it is said of, such as `names[0]`."""
+    missing: str | None
+    """The key that is missing there."""
+    unknown: str | None
+    """The key that is not known there."""
+
+    @property
+    def keys(self) -> tuple[str | int, ...]:
+        """The parts of the path, such as `names` and 0."""
+        return tuple(int(part) if part.isdecimal() else part for part in re.findall(r"[^.\[\]]+", self.path))
+
+
+def problem(error: msgspec.ValidationError) -> Problem:
     placed = _PLACED.fullmatch(str(error))
-    return (placed["what"], placed["path"].lstrip(".")) if placed else (str(error), "")
+    what, path = (placed["what"], placed["path"].lstrip(".")) if placed else (str(error), "")
+    verb, key = found.groups() if (found := _KEY.fullmatch(what)) else ("", None)
+    return Problem(what, path, key if verb == "missing required" else None, key if verb == "contains unknown" else None)
 
 
 def sentence(error: msgspec.ValidationError, kind: typing.Any, place: str) -> str:
     """`place` is where it was found, such as `the body`."""
-    what, path = split(error)
-    if found := _KEY.fullmatch(what):
-        path = f"{path}.{found[2]}".lstrip(".")
-        if found[1] == "missing required":
-            return f"{path} in {place} is missing"
-        other = REPLACED.get(found[2])
-        return f"{path} in {place} is not known" + (f" any more: give {other}" if other else "")
+    what, path, missing, unknown = problem(error)
+    if missing is not None:
+        return f"{f'{path}.{missing}'.lstrip('.')} in {place} is missing"
+    if unknown is not None:
+        other = REPLACED.get(unknown)
+        return f"{f'{path}.{unknown}'.lstrip('.')} in {place} is not known" + (
+            f" any more: give {other}" if other else ""
+        )
     return f"{f'{path} in {place}' if path else place}{_complaint(what, kind, path)}"
 
 

@@ -154,9 +154,7 @@ def load(path: Path) -> Config:
     try:
         return msgspec.convert(content, Config, dec_hook=tables.read)
     except msgspec.ValidationError as error:
-        parts = re.findall(r"[^.\[\]]+", validation.split(error)[1])
-        place = tuple(int(part) if part.isdecimal() else part for part in parts)
-        raise text.complaint(place, _problem(error, content.get("handler"))) from None
+        raise text.complaint(validation.problem(error).keys, _problem(error, content.get("handler"))) from None
 
 
 def _problem(error: msgspec.ValidationError, handlers: Any) -> str:
@@ -167,18 +165,18 @@ def _problem(error: msgspec.ValidationError, handlers: Any) -> str:
         name = handlers[number].get("name") if isinstance(handlers[number], dict) else None
         return f'handler "{name}"' if isinstance(name, str) else f"handler {number + 1}"
 
-    what, where = validation.split(error)
-    if found := re.fullmatch(r"Object contains unknown field `(.*)`", what, re.DOTALL):
+    what, where, missing, unknown = validation.problem(error)
+    if unknown is not None:
         structs: list[type[msgspec.Struct]] = [Config, Approve, AtOnce, Peers, *KINDS.values()]
         known = {field for struct in structs for field in struct.__struct_encode_fields__}
-        unknown = toml.nearest(found[1], sorted(known), "key")
-        text = f"{where}: {unknown}" if where else unknown
+        remedy = toml.nearest(unknown, sorted(known), "key")
+        text = f"{where}: {remedy}" if where else remedy
     elif isinstance(error.__cause__, ValueError):
         text = f"{where}: {error.__cause__}" if where else str(error.__cause__)
     else:
         text = validation.sentence(error, Config, "agent.toml")
     if where in ("handler", "approve.at_once"):
         text += f": begin it with [[{where}]], in two brackets"
-    elif what.startswith("Invalid value") or what.endswith("missing required field `type`"):
+    elif what.startswith("Invalid value") or missing == "type":
         text += f": give one of {', '.join(KINDS)}"
     return re.sub(r"handler\[(\d+)\]", title, text)

@@ -1,6 +1,5 @@
 """The file that describes drivers: what is called, for which hosts, how often, and how many at once."""
 
-import re
 import string
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -183,11 +182,11 @@ def _converted(table: dict[str, Any], kind: Any, place: str) -> Any:
         return msgspec.convert(table, kind, dec_hook=_read)
     except msgspec.ValidationError as error:
         sentence = validation.sentence(error, kind, place)
-        if unknown := re.search(r"unknown field `(.*?)`", str(error)):
+        if (unknown := validation.problem(error).unknown) is not None:
             known = {
                 key for each in (Command, Webhook, Actions, Action, Several) for key in each.__struct_encode_fields__
             }
-            near = get_close_matches(unknown[1], known, 1)
+            near = get_close_matches(unknown, known, 1)
             sentence += f": did you mean {near[0]}?" if near else ""
         raise DriverFileError(sentence) from None
 

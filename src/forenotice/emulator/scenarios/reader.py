@@ -1,6 +1,5 @@
 """From TOML to a scenario. Whatever is wrong is refused with its line and column, and with what would be right."""
 
-import re
 import typing
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
@@ -45,9 +44,6 @@ MOST_VMS = 1000
 MOST_STEPS = 2000
 """Played in one round, repetitions counted."""
 
-_SYNTAX = re.compile(r"(?P<what>.*) \(at (?:line (?P<line>\d+), column (?P<column>\d+)|end of document)\)", re.DOTALL)
-_PART = re.compile(r"([^.\[]+)|\[(\d+)\]")
-_OF_KEY = re.compile(r"Object (?P<what>contains unknown|missing required) field `(?P<key>.*)`", re.DOTALL)
 
 Labels = dict[str, AnnounceAction]
 T = typing.TypeVar("T", bound=Table)
@@ -133,14 +129,14 @@ def _converted(text: Text, table: dict[str, Any], kind: type[T], path: Path) -> 
     try:
         return msgspec.convert(table, kind, dec_hook=_read_duration)
     except msgspec.ValidationError as error:
-        what, written = validation.split(error)
-        within: Path = tuple(key or int(index) for key, index in _PART.findall(written))
-        if found := _OF_KEY.fullmatch(what):
-            if found["what"] == "missing required":
-                raise text.complaint((*path, *within), f"the key {found['key']!r} is missing") from None
+        found = validation.problem(error)
+        what, within = found.what, found.keys
+        if found.missing is not None:
+            raise text.complaint((*path, *within), f"the key {found.missing!r} is missing") from None
+        if found.unknown is not None:
             struct: type[Table] = Vm if within else kind
             known = [*struct.__struct_encode_fields__, *(["step"] if issubclass(kind, (Header, *NESTING)) else [])]
-            raise text.complaint((*path, *within, found["key"]), nearest(found["key"], known, "key")) from None
+            raise text.complaint((*path, *within, found.unknown), nearest(found.unknown, known, "key")) from None
         if what.startswith(("Expected `", "Invalid ")):
             what = validation.sentence(error, kind, "the scenario") + _meant(kind, table, within)
         raise text.complaint((*path, *within), what) from None

@@ -7,7 +7,7 @@ from tests.core.builders import row
 from tests.core.invariants_of_rollouts import most_down
 
 from forenotice.core import budgets, errors
-from forenotice.core.budgets import Rule, VmsDown
+from forenotice.core.budgets import NO_LIMITS, Rule, UserLimits, VmsDown
 from forenotice.core.fleet import Policy
 from forenotice.core.operations import Kind
 
@@ -93,3 +93,9 @@ def test_planned_maintenance_that_no_budget_allows_is_refused() -> None:
     )
     assert site.schedule(Kind.RESTART, "web-0")
     assert site.schedule(Kind.HARDWARE_FAILURE, "a")
+
+
+def test_whether_users_are_limited() -> None:
+    limited = [UserLimits(fleet=1), UserLimits(tenant=1), UserLimits(fleet=1, tenant=1)]
+    assert all(limits.any for limits in limited)
+    assert not NO_LIMITS.any

@@ -53,6 +53,17 @@ def test_the_incarnation_grows_once_however_much_changes() -> None:
     assert draft.scope("group:web").incarnation == before + 2
 
 
+def test_what_is_not_shown_yet_raises_the_incarnation_later() -> None:
+    site = row()
+    site.schedule(Kind.RESTART, "web-0")
+    draft = site.look(scopes=["group:web"])
+    before = draft.scope("group:web").incarnation
+    draft.put_event(replace(site.listed("group:web")[0], status=Status.STARTED))
+    assert not draft.changes(shown=False).documents
+    assert draft.scope("group:web").incarnation == before
+    assert [document.incarnation for document in draft.changes().documents] == [before + 1]
+
+
 def test_members_are_told_anew_when_vms_or_policy_differ() -> None:
     site = row()
     draft = site.look(vms=["web-0"])

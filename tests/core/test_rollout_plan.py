@@ -18,7 +18,7 @@ from forenotice.core import errors, windows
 from forenotice.core.draft import Draft, World
 from forenotice.core.fleet import Host, Policy, Scope, ScopeKind, Vm
 from forenotice.core.operations import Kind
-from forenotice.core.rollout_plan import Plan, PlannedGroup, expected, plan
+from forenotice.core.rollout_plan import Plan, PlannedGroup, expected, expected_end, plan
 from forenotice.core.rollouts import Options, RolloutHostStatus, RolloutSpec, RolloutStatus
 from forenotice.core.timing import Timing
 
@@ -222,3 +222,20 @@ def test_the_end_of_a_large_host_lets_several_small_ones_go() -> None:
         ("c", step),
         ("d", 2 * step),
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "started_at", "now", "ends_at"),
+    [
+        (Kind.HOST_REBOOT, None, NOW, NOW + HOUR + 5 * MINUTE),
+        (Kind.HOST_REBOOT, None, NOW + 2 * HOUR, NOW + 2 * HOUR + 5 * MINUTE),
+        (Kind.HOST_REBOOT, NOW, NOW, NOW + 5 * MINUTE),
+        (Kind.HOST_REBOOT, NOW, NOW + HOUR, NOW + HOUR),
+        (Kind.RESTART, None, NOW, None),
+    ],
+)
+def test_when_an_operation_is_expected_to_end(
+    kind: Kind, started_at: datetime | None, now: datetime, ends_at: datetime | None
+) -> None:
+    found = expected_end(kind, not_before=NOW + HOUR, started_at=started_at, now=now, timing=Timing())
+    assert found == ends_at

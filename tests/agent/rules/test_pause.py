@@ -1,7 +1,7 @@
 """Pauses of a simulated guest, whose clocks stop or run on while it stands still."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -85,6 +85,14 @@ HARDWARE = st.fixed_dictionaries(
 )
 
 
+def measured(
+    dates: Iterable[Reading] = (), hardware: Iterable[Reading] = (), lapses: Iterable[Lapse] = (), **more: float
+) -> Pause:
+    found = measure(lapses=lapses, dates=list(dates), hardware=list(hardware), **more)
+    assert found is not None
+    return found
+
+
 def close(pause: Pause, seconds: float) -> bool:
     return abs(pause.seconds - seconds) <= pause.resolution + ROUNDING
 
@@ -166,9 +174,7 @@ def test_what_the_own_clocks_counted_and_what_they_did_not_add_up(
     part = counted / pause
     guest = Guest(at=at, pause=pause, monotonic_counts=part, boot_counts=part, until=45 + pause)
     for dates, hardware in ((list(guest.readings(**polls)), []), ([], list(guest.readings(**clock)))):
-        found = measure(lapses=guest.lapses(jitter), dates=dates, hardware=hardware)
-        assert found is not None
-        assert close(found, pause)
+        assert close(measured(dates, hardware, guest.lapses(jitter)), pause)
 
 
 @UNHURRIED
@@ -195,9 +201,7 @@ def test_two_pauses_are_counted_together(first: float, second: float, polls: dic
             for reading in late.readings(**polls)
         ),
     ]
-    found = measure(lapses=(), dates=dates, hardware=())
-    assert found is not None
-    assert close(found, first + second)
+    assert close(measured(dates), first + second)
 
 
 def asked(guest: Guest) -> list[Reading]:
@@ -208,24 +212,16 @@ def looked(guest: Guest) -> list[Reading]:
     return list(guest.readings(every=0.5, way=0.0005, back=0.0005, ahead=4.56))
 
 
-def test_many_polls_sharpen_it_below_a_second() -> None:
-    guest = Guest(pause=3.4)
-    found = measure(lapses=(), dates=asked(guest), hardware=())
-    assert found is not None
-    assert found.resolution < 0.25
-    assert found.seconds == pytest.approx(3.4, abs=0.2)
-
-
-def test_a_pause_below_a_second_shows_when_there_are_many_polls() -> None:
-    found = measure(lapses=(), dates=asked(Guest(pause=0.8)), hardware=())
-    assert found is not None
-    assert close(found, 0.8)
+@pytest.mark.parametrize(("seconds", "resolution"), [(3.4, 0.25), (0.8, 0.7)])
+def test_many_polls_show_a_pause_to_less_than_a_second(seconds: float, resolution: float) -> None:
+    found = measured(asked(Guest(pause=seconds)))
+    assert close(found, seconds)
+    assert found.resolution < resolution
 
 
 def test_two_polls_are_enough_for_a_long_pause_and_one_is_not() -> None:
     dates = [Reading(100, 5.0, 5.01), Reading(110, 6.0, 6.01)]
-    found = measure(lapses=(), dates=dates, hardware=())
-    assert found is not None
+    found = measured(dates)
     assert close(found, 9.0)
     assert found.resolution == pytest.approx(1.05 + pause.SLACK, abs=0.1)
     assert measure(lapses=(), dates=dates[:1], hardware=dates[:1]) is None
@@ -234,61 +230,55 @@ def test_two_polls_are_enough_for_a_long_pause_and_one_is_not() -> None:
 def test_a_poll_that_was_answered_in_the_midst_of_the_pause_does_not_blur_it() -> None:
     guest = Guest(pause=6)
     asked_at, told_at = guest.monotonic(guest.at - 0.01), guest.monotonic(guest.at + 6)
-    midst = Reading(math.floor(guest.at + 3 + 12.3), asked_at, told_at)
-    found = measure(lapses=(), dates=[*asked(guest), midst], hardware=())
-    assert found is not None
+    found = measured([*asked(guest), Reading(math.floor(guest.at + 3 + 12.3), asked_at, told_at)])
     assert close(found, 6)
     assert found.resolution < 0.3
 
 
-@pytest.mark.parametrize("rate", [1 - 0.0004, 1 + 0.0004])
-def test_a_clock_that_goes_wrong_for_a_quarter_of_an_hour_did_not_pause(rate: float) -> None:
-    guest = Guest(rate=rate, until=900)
-    assert measure(lapses=(), dates=asked(guest), hardware=looked(guest)) is None
+def moved(readings: list[Reading], by: int, first: int, last: int | None = None) -> list[Reading]:
+    """With a clock that was wrong by so many seconds from one reading to another."""
+    wrong = [Reading(each.seconds + by, each.after, each.before) for each in readings[first:last]]
+    return readings[:first] + wrong + (readings[last:] if last else [])
 
 
-def test_one_odd_date_is_not_a_pause() -> None:
-    dates = asked(Guest())
-    dates[20] = Reading(dates[20].seconds + 30, dates[20].after, dates[20].before)
-    assert measure(lapses=(), dates=dates, hardware=()) is None
+SLOW, FAST = (Guest(rate=rate, until=900) for rate in (1 - 0.0004, 1 + 0.0004))
+SET_AHEAD = moved(looked(Guest()), 8, 30)
 
 
-def test_a_date_that_fell_is_not_a_pause() -> None:
-    found = asked(Guest())
-    dates = [*found[:20], *(Reading(date.seconds - 5, date.after, date.before) for date in found[20:])]
-    assert measure(lapses=(), dates=dates, hardware=()) is None
+@pytest.mark.parametrize(
+    ("dates", "hardware"),
+    [
+        pytest.param(asked(SLOW), looked(SLOW), id="a clock that is slow for a quarter of an hour"),
+        pytest.param(asked(FAST), looked(FAST), id="a clock that is fast for a quarter of an hour"),
+        pytest.param(moved(asked(Guest()), 30, 20, 21), (), id="one odd Date"),
+        pytest.param(moved(asked(Guest()), -5, 20), (), id="a Date that fell"),
+        pytest.param(asked(Guest()), SET_AHEAD, id="a hardware clock that was set"),
+    ],
+)
+def test_what_is_not_a_pause(dates: list[Reading], hardware: list[Reading]) -> None:
+    assert measure(lapses=(), dates=dates, hardware=hardware) is None
 
 
-def test_a_hardware_clock_that_was_set_is_not_a_pause_when_the_endpoint_saw_none() -> None:
-    found = looked(Guest())
-    set_ahead = [*found[:30], *(Reading(each.seconds + 8, each.after, each.before) for each in found[30:])]
-    assert measure(lapses=(), dates=asked(Guest()), hardware=set_ahead) is None
-    alone = measure(lapses=(), dates=(), hardware=set_ahead)
-    assert alone is not None
-    assert alone.by == "hardware clock"
+STOOD = Guest(pause=2.5)
+ROUGH = list(STOOD.readings(every=1.0, way=0.0, back=0.0, ahead=0.5))
 
 
-def test_a_hardware_clock_that_stood_still_too_does_not_hide_what_the_endpoint_saw() -> None:
-    stood = Guest(pause=4)
-    also = [Reading(each.seconds, each.after, each.before) for each in looked(Guest())]
-    found = measure(lapses=(), dates=asked(stood), hardware=also)
-    assert found is not None
-    assert found.by == "endpoint"
-    assert close(found, 4)
-
-
-def test_the_clock_that_shows_it_best_is_believed() -> None:
-    guest = Guest(pause=2.5)
-    rough = list(guest.readings(every=1.0, way=0.0, back=0.0, ahead=0.5))
-    for dates, hardware, by in (
-        (rough, looked(guest), "hardware clock"),
-        (asked(guest), rough, "endpoint"),
-        (rough[18:22], looked(guest), "hardware clock"),
-    ):
-        found = measure(lapses=(), dates=dates, hardware=hardware)
-        assert found is not None
-        assert found.by == by
-        assert close(found, 2.5)
+@pytest.mark.parametrize(
+    ("dates", "hardware", "by", "seconds"),
+    [
+        pytest.param((), SET_AHEAD, "hardware clock", 8, id="only the hardware clock"),
+        pytest.param(asked(Guest(pause=4)), looked(Guest()), "endpoint", 4, id="the hardware clock stood still too"),
+        (ROUGH, looked(STOOD), "hardware clock", 2.5),
+        (asked(STOOD), ROUGH, "endpoint", 2.5),
+        (ROUGH[18:22], looked(STOOD), "hardware clock", 2.5),
+    ],
+)
+def test_the_clock_that_shows_it_best_is_believed(
+    dates: list[Reading], hardware: list[Reading], by: str, seconds: float
+) -> None:
+    found = measured(dates, hardware)
+    assert found.by == by
+    assert close(found, seconds)
 
 
 @pytest.mark.parametrize(("gap", "seconds"), [(0.05, None), (0.15, None), (0.24, None), (0.26, 0.235), (5.05, 5.025)])
@@ -299,21 +289,17 @@ def test_a_late_tick_counts_from_a_fifth_of_a_second_on(gap: float, seconds: flo
 
 def test_a_tick_that_was_late_before_the_start_does_not_count() -> None:
     lapses = [Lapse(0.6, 0.6, 10.0), Lapse(0.7, 0.7, 12.0), Lapse(2.0, 2.0, 20.0)]
-    found = measure(lapses=lapses, dates=(), hardware=(), since=12.0)
-    assert found is not None
-    assert found.seconds == pytest.approx(1.975)
+    assert measured(lapses=lapses, since=12.0).seconds == pytest.approx(1.975)
     assert measure(lapses=lapses, dates=(), hardware=(), since=20.0) is None
 
 
 def test_what_was_suspended_before_the_start_is_no_pause_on_other_clocks_either() -> None:
     dates = [Reading(100 + second + (5 if second > 9 else 0), second, second + 0.01) for second in range(20)]
-    suspended = Lapse(0.1, 5.1, 9.5)
-    assert measure(lapses=[], dates=dates, hardware=()) is not None
-    assert measure(lapses=[suspended], dates=dates, hardware=(), since=11.0) is None
+    assert measured(dates)
+    assert measure(lapses=[Lapse(0.1, 5.1, 9.5)], dates=dates, hardware=(), since=11.0) is None
 
 
 def test_several_late_ticks_add_up() -> None:
-    found = measure(lapses=[Lapse(1.0, 1.0), Lapse(0.06, 0.06), Lapse(2.0, 2.0)], dates=(), hardware=())
-    assert found is not None
+    found = measured(lapses=[Lapse(1.0, 1.0), Lapse(0.06, 0.06), Lapse(2.0, 2.0)])
     assert found.seconds == pytest.approx(2.95)
     assert found.resolution == pytest.approx(2 * TICK, abs=0.01)

@@ -18,6 +18,30 @@ PEERS = Policy(peer_timeout=timedelta(seconds=30))
 THERE_AND_BACK = frozenset({PREPARE, RECOVER, UNDO})
 
 
+def ready(*rules: Rule, boot: str = "", **more: Any) -> Story:
+    """Prepared, and approved where the policy allows it."""
+    story = Story(*rules, **more)
+    story.boot = boot
+    story.turn()
+    story.finish(PREPARE)
+    return story
+
+
+def failed(seconds: float = 0, **more: Any) -> Story:
+    """So long after a preparation failed."""
+    story = Story(**more)
+    story.turn()
+    story.end(PREPARE, ok=False)
+    story.wait(seconds)
+    return story
+
+
+def preparing(**more: Any) -> Story:
+    story = Story(**more)
+    story.turn()
+    return story
+
+
 def test_the_whole_way() -> None:
     story = Story()
     assert (story.begun(), story.state) == (["prepare drain"], State.PREPARING)
@@ -46,9 +70,13 @@ def test_an_event_that_no_handler_prepares_for_is_approved_only_where_that_is_sa
     assert story.turn() == [Approve()]
 
 
-def test_one_that_never_approves_says_that_first() -> None:
-    story = Story(rule(match=Match(types=frozenset({"Freeze"}))), policy=Policy(approves=False))
-    assert story.turn() == []
+@pytest.mark.parametrize("handled", [True, False])
+def test_an_agent_that_never_approves_says_so(handled: bool) -> None:
+    only = rule() if handled else rule(match=Match(types=frozenset({"Freeze"})))
+    story = Story(only, policy=Policy(approves=False))
+    story.turn()
+    if handled:
+        assert story.finish(PREPARE) == []
     assert (story.state, story.saga.why) == (State.PREPARED, "ready; agent.toml says never to approve")
 
 
@@ -63,14 +91,6 @@ def test_what_needs_no_preparation_is_approved_at_once() -> None:
     policy = Policy(at_once=(Match(sources=frozenset({"User"})),))
     assert Story(policy=policy).turn() == [Approve()]
     assert Story(policy=policy, at=event(source="Platform")).begun() == ["prepare drain"]
-
-
-def test_never_approve() -> None:
-    story = Story(policy=Policy(approves=False))
-    story.turn()
-    assert story.finish(PREPARE) == []
-    assert story.state == State.PREPARED
-    assert "never to approve" in story.saga.why
 
 
 def test_stages_one_after_the_other_and_back_in_reverse() -> None:
@@ -162,9 +182,7 @@ def test_preparation_leaves_time_for_the_approval(not_before: object, deadline: 
 
 
 def test_recovery_has_its_own_time() -> None:
-    story = Story(rule(timeout=timedelta(seconds=7)))
-    story.turn()
-    story.finish(PREPARE)
+    story = ready(rule(timeout=timedelta(seconds=7)))
     story.listed = None
     story.wait(800)
     begin = story.begin()
@@ -173,60 +191,32 @@ def test_recovery_has_its_own_time() -> None:
 
 # Gone without Started seen
 
-
-@pytest.mark.parametrize(("seconds", "phase"), [(0, "undo drain"), (899, "undo drain"), (900, "recover drain")])
-def test_gone_unapproved(seconds: float, phase: str) -> None:
-    story = Story()
-    story.turn()
-    story.end(PREPARE, ok=False)
-    story.wait(seconds)
-    assert story.begun(None) == [phase]
-
-
-def test_gone_after_an_approval_was_sent() -> None:
-    story = Story()
-    story.turn()
-    assert story.finish(PREPARE) == [Approve()]
-    story.die()
-    assert story.begun(None) == ["recover drain"]
+BOTH = event(resources=("web-0", "web-1"))
 
 
 @pytest.mark.parametrize(
-    ("policy", "resources", "phase"),
+    ("story", "phase"),
     [
-        (PEERS, ("web-0", "web-1"), "recover drain"),
-        (PEERS, ("web-0",), "recover drain"),
-        (replace(PEERS, approves=False), ("web-0", "web-1"), "undo drain"),
-        (Policy(), ("web-0", "web-1"), "undo drain"),
+        (failed(), "undo"),
+        (failed(899), "undo"),
+        (failed(900), "recover"),
+        (failed(at=event(not_before=None)), "recover"),
+        (ready(), "recover"),
+        (preparing(policy=PEERS, at=BOTH), "undo"),
+        (ready(policy=PEERS, at=BOTH), "recover"),
+        (ready(policy=PEERS), "recover"),
+        (ready(policy=replace(PEERS, approves=False), at=BOTH), "undo"),
+        (ready(at=BOTH), "undo"),
     ],
 )
-def test_gone_when_it_was_ready_and_a_peer_may_have_approved(
-    policy: Policy, resources: tuple[str, ...], phase: str
-) -> None:
-    story = Story(policy=policy, at=event(resources=resources))
-    story.turn()
-    story.finish(PREPARE)
+def test_an_event_that_disappears_is_undone_unless_it_may_have_started(story: Story, phase: str) -> None:
+    """It may have started at its NotBefore, or once this agent or a peer may have approved it."""
     story.die()
-    assert story.begun(None) == [phase]
-
-
-def test_gone_before_it_was_ready_although_it_has_peers() -> None:
-    story = Story(policy=PEERS, at=event(resources=("web-0", "web-1")))
-    story.turn()
-    story.die()
-    assert story.begun(None) == ["undo drain"]
-
-
-def test_gone_with_a_deadline_that_nobody_can_read() -> None:
-    story = Story(at=event(not_before=None))
-    story.turn()
-    story.end(PREPARE, ok=False)
-    assert story.begun(None) == ["recover drain"]
+    assert story.begun(None) == [f"{phase} drain"]
 
 
 def test_cancel_in_the_middle_of_preparing_undoes() -> None:
-    story = Story()
-    story.turn()
+    story = preparing()
     assert story.turn(None) == [Stop(phase=PREPARE, handler="drain")]
     assert story.turn() == []
     assert story.saga.why == "waits until drain has stopped"
@@ -237,8 +227,7 @@ def test_cancel_in_the_middle_of_preparing_undoes() -> None:
 
 
 def test_a_start_in_the_middle_of_preparing_stops_it() -> None:
-    story = Story()
-    story.turn()
+    story = preparing()
     assert story.turn(started()) == [Stop(phase=PREPARE, handler="drain")]
     assert story.state == State.STARTED
     assert story.turn() == []
@@ -324,8 +313,7 @@ def test_what_does_not_block_is_not_worth_so_much() -> None:
 
 
 def test_a_clock_that_was_ahead_for_a_while_does_not_put_a_retry_off() -> None:
-    story = Story()
-    story.turn()
+    story = preparing()
     story.wait(7200)
     story.end(PREPARE, ok=False)
     story.wait(-7200)
@@ -356,8 +344,7 @@ def test_what_needs_no_preparation_keeps_its_work() -> None:
 
 @pytest.mark.parametrize("phase", [PREPARE, ON_STARTED, RECOVER, UNDO])
 def test_what_was_interrupted_is_done_again(phase: Phase) -> None:
-    story = Story()
-    story.turn()
+    story = preparing()
     if phase in (ON_STARTED, RECOVER):
         story.end(PREPARE)
         story.turn(started())
@@ -374,8 +361,7 @@ def test_what_was_interrupted_is_done_again(phase: Phase) -> None:
 
 
 def test_a_handler_that_is_no_longer_configured_does_not_come_back() -> None:
-    story = Story()
-    story.turn()
+    story = preparing()
     story.rules = (rule("other", phases=frozenset({RECOVER}), match=Match(types=frozenset({"Freeze"}))),)
     story.end(PREPARE, ok=False)
     assert story.step(PREPARE).progress is Progress.FAILED
@@ -418,9 +404,7 @@ def test_what_another_event_still_needs_is_left_as_it_is() -> None:
 
 
 def test_what_another_event_has_begun_to_need_meanwhile_is_not_tried_again() -> None:
-    story = Story(rule(retries=5))
-    story.turn()
-    story.finish(PREPARE)
+    story = ready(rule(retries=5))
     story.turn(None)
     story.end(RECOVER, ok=False)
     story.wait(60)
@@ -532,8 +516,7 @@ def test_one_approval_at_a_time_until_it_is_answered() -> None:
 
 def test_only_a_program_of_the_same_boot_may_still_run_after_a_restart() -> None:
     group = ProcessGroup(number=7, started=1, boot="this")
-    story = Story()
-    story.turn()
+    story = preparing()
     assert transitions.with_group(story.saga, ON_STARTED, "drain", 1, group) is None
     assert transitions.with_group(story.saga, PREPARE, "drain", 2, group) is None
     running = transitions.with_group(story.saga, PREPARE, "drain", 1, group)
@@ -550,16 +533,8 @@ def test_only_a_program_of_the_same_boot_may_still_run_after_a_restart() -> None
 # Which reboot it was
 
 
-def prepared(boot: str = "first", **changes: Any) -> Story:
-    story = Story(at=event(**changes))
-    story.boot = boot
-    story.turn()
-    story.finish(PREPARE)
-    return story
-
-
 def test_a_machine_that_rebooted_before_the_start_prepares_again() -> None:
-    story = prepared()
+    story = ready(boot="first")
     story.approve()
     story.boot = "second"
     begin = story.begin()
@@ -599,23 +574,20 @@ def test_a_preparation_that_failed_has_its_tries_again_after_a_reboot() -> None:
 )
 def test_a_machine_that_did_not_reboot_had_no_reboot(before: str, now: str, kind: str, ends: State) -> None:
     """Gone without a start seen, after the approval."""
-    story = prepared(before, type=kind)
+    story = ready(boot=before, at=event(type=kind))
     story.boot = now
     story.turn(None)
     assert story.state == ends
 
 
 def test_a_reboot_before_the_approval_was_not_the_announced_one() -> None:
-    story = Story(policy=Policy(approves=False))
-    story.boot = "first"
-    story.turn()
-    story.finish(PREPARE)
+    story = ready(boot="first", policy=Policy(approves=False))
     story.boot = "second"
     assert (story.begun(None), story.state) == (["undo drain"], State.UNDOING)
 
 
 def test_a_reboot_that_was_started_and_never_came_is_told() -> None:
-    story = prepared()
+    story = ready(boot="first")
     story.turn(started())
     story.end(ON_STARTED)
     story.turn(None)
@@ -661,8 +633,7 @@ def test_preparing_began_with_the_first_handler() -> None:
 
 
 def test_an_approval_that_was_refused_before_a_cancellation_leads_to_undo() -> None:
-    story = Story()
-    story.turn()
+    story = preparing()
     assert story.finish(PREPARE) == [Approve()]
     story.saga = transitions.refused(story.saga)
     assert story.turn() == [Approve()], "tried again, in case it was only refused for now"
@@ -750,9 +721,7 @@ def test_one_that_observes_says_that_it_would_not_have_approved() -> None:
 
 
 def test_what_was_really_approved_is_not_said_to_be_only_observed() -> None:
-    story = Story(rule())
-    story.turn()
-    story.finish(Phase.PREPARE)
+    story = ready(rule())
     story.approve()
     story.more = {"observes": True}
     story.turn()

@@ -42,7 +42,7 @@ def test_a_scenario_is_stepped_through_while_a_guest_acts(browsing: Browsing, em
     page.get_by_role("button", name="Switch off error-503").click()
     page.get_by_role("button", name="Step", exact=True).click()
     expect(events.get_by_text("There are no live events.")).to_be_visible()
-    expect(events.get_by_text("Reboot of web-0 is gone")).to_be_visible()
+    expect(events.get_by_text("Reboot of web-0 completed.")).to_be_visible()
 
 
 def test_by_the_keyboard(browsing: Browsing, emulator: Controlled) -> None:

@@ -23,6 +23,7 @@ from forenotice.publication import NullPublisher
 from forenotice.runtime import Runtime
 from forenotice.service import calls, tokens
 from forenotice.service.context import Service
+from forenotice.store.database import Store
 from forenotice.store.opener import open_store
 
 DEADLINE = 60
@@ -89,6 +90,17 @@ class Control:
         assert said.status == 200, said.body
         return said.json
 
+    def listed(self, path: str, limit: int) -> list[Any]:
+        """All of a list, page by page."""
+        found: list[Any] = []
+        after = ""
+        while True:
+            page = self.get(f"{path}{'&' if '?' in path else '?'}limit={limit}{after}")
+            found += page["items"]
+            if page["next"] is None:
+                return found
+            after = f"&after={page['next']}"
+
     def post(self, path: str, body: object = None) -> Any:
         said = self.ask("POST", path, body if body is not None else {})
         assert said.status in (200, 201), said.body
@@ -98,6 +110,17 @@ class Control:
         said = self.ask("POST", "/v1/fleet", toml, headers={"Content-Type": "application/toml"})
         assert said.status == 200, said.body
         return said.json
+
+
+def served(store: Store, metrics: Metrics) -> Service:
+    return Service(
+        store=store,
+        runtime=Runtime(),
+        timing=Timing(),
+        publisher=NullPublisher(),
+        telemetry=metrics,
+        allows_loopback=True,
+    )
 
 
 @contextmanager
@@ -112,14 +135,7 @@ def running(
             return reader.events.counts_by_type()
 
     metrics = Metrics(events=live, guests=lambda: counts)
-    service = Service(
-        store=store,
-        runtime=Runtime(),
-        timing=Timing(),
-        publisher=NullPublisher(),
-        telemetry=metrics,
-        allows_loopback=True,
-    )
+    service = served(store, metrics)
     token = str(tokens.create(service, calls.SYSTEM, name="admin").token)
     tail = Tail(service, heartbeat=heartbeat)
     made = app.Api(service, metrics, tail, token_rate=token_rate)

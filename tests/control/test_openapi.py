@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi import checks
 from starlette.types import ASGIApp, Receive, Scope, Send
+from tests.control.running import served
 
 from forenotice.control import app, responses
 from forenotice.control.api import ROUTES
@@ -26,10 +27,7 @@ from forenotice.control.metrics import Metrics
 from forenotice.core import errors
 from forenotice.core.operations import Kind
 from forenotice.core.rollouts import Options, RolloutSpec
-from forenotice.core.timing import Timing
 from forenotice.delivery import subscriptions
-from forenotice.publication import NullPublisher
-from forenotice.runtime import Runtime
 from forenotice.service import calls, fleet, fleetfile, maintenance, rollouts, tokens
 from forenotice.service.context import Service
 from forenotice.store.opener import open_store
@@ -83,15 +81,7 @@ class Known:
 
 def _service(path: Path) -> Service:
     store = open_store(f"sqlite:///{path}", migrate=not path.exists())
-    metrics = Metrics(events=dict, guests=dict)
-    return Service(
-        store=store,
-        runtime=Runtime(),
-        timing=Timing(),
-        publisher=NullPublisher(),
-        telemetry=metrics,
-        allows_loopback=True,
-    )
+    return served(store, Metrics(events=dict, guests=dict))
 
 
 @pytest.fixture(scope="module")

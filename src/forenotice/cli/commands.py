@@ -217,6 +217,13 @@ def exclude(*both: object) -> None:
         raise UsageError("an option and its --no- form exclude each other: give one of them")
 
 
+def cleared(options: dict[str, Any], **nothing: object) -> dict[str, Any]:
+    """What a --no- form was given for, with the value that stands for nothing. Takes these forms out of `options`."""
+    found = {name: value for name, value in nothing.items() if options.pop(f"no_{name}")}
+    exclude(*(options[name] not in (None, ()) for name in found))
+    return found
+
+
 def nothing_to_change(noun: str) -> UsageError:
     return UsageError(f"nothing to change: give at least one option, see `forenotice {noun} set -h`")
 

@@ -17,8 +17,6 @@ LABEL = option("--label labels", "KEY=VALUE", "A label, such as rack=r1; may be 
 CAPACITY = option(
     "--capacity", "N", "How much fits on it, in the unit of the VMs' --size.", type=click.FloatRange(0, MAX_AMOUNT)
 )
-
-
 ADDRESS = option("--address", "ADDRESS", "Where drivers reach it: a name, an IP address or a URI.")
 
 
@@ -32,12 +30,9 @@ ADDRESS = option("--address", "ADDRESS", "Where drivers reach it: a name, an IP 
     ADDRESS,
     changes=True,
 )
-def add(
-    ctx: Operator, host: str, cordoned: bool, labels: tuple[str, ...], capacity: float | None, address: str | None
-) -> None:
+def add(ctx: Operator, host: str, labels: tuple[str, ...], **spec: Any) -> None:
     """Add a host."""
-    found = commands.pairs("--label", labels, "rack=r1")
-    body = views.fleet.NewHost(name=host, cordoned=cordoned, labels=found, capacity=capacity, address=address)
+    body = views.fleet.NewHost(name=host, labels=commands.pairs("--label", labels, "rack=r1"), **spec)
     show(ctx, ctx.api.post(views.fleet.Host, "hosts", body=body))
 
 
@@ -54,30 +49,15 @@ def add(
     switch("--no-address", "Remove its address."),
     changes=True,
 )
-def set_(
-    ctx: Operator,
-    host: str,
-    cordoned: bool | None,
-    labels: tuple[str, ...],
-    no_label: tuple[str, ...],
-    capacity: float | None,
-    no_capacity: bool,
-    address: str | None,
-    no_address: bool,
-) -> None:
+def set_(ctx: Operator, host: str, labels: tuple[str, ...], no_label: tuple[str, ...], **spec: Any) -> None:
     """Change a host: what is not given stays."""
-    commands.exclude(capacity is not None and no_capacity)
-    commands.exclude(address is not None and no_address)
+    cleared = commands.cleared(spec, capacity=None, address=None)
     changed: dict[str, str | None] = {**commands.pairs("--label", labels, "rack=r1")}
     for key in no_label:
         if key in changed:
             raise UsageError(f"label {key} cannot be both set and removed: give --label or --no-label")
         changed[key] = None
-    asked = commands.given(cordoned=cordoned, capacity=capacity, address=address, labels=changed or None)
-    if no_capacity:
-        asked["capacity"] = None
-    if no_address:
-        asked["address"] = None
+    asked = commands.given(**spec, labels=changed or None) | cleared
     if not asked:
         raise commands.nothing_to_change("host")
     show(ctx, ctx.api.patch(views.fleet.Host, "hosts", host, body=views.fleet.HostChange(**asked)))
@@ -113,18 +93,14 @@ def remove(ctx: Operator, host: str, yes: bool) -> None:
     ctx.out.result(ctx.api.delete(views.base.Removed, "hosts", host), f"Host {host} is removed.")
 
 
-@operator(app, "cordon", commands.HOST, changes=True)
-def cordon(ctx: Operator, host: str) -> None:
-    """Let no VM move to a host."""
-    show(ctx, ctx.api.patch(views.fleet.Host, "hosts", host, body=views.fleet.HostChange(cordoned=True)))
+def _cordon(name: str, summary: str, *, cordoned: bool) -> None:
+    @operator(app, name, commands.HOST, changes=True, summary=summary)
+    def run(ctx: Operator, host: str) -> None:
+        show(ctx, ctx.api.patch(views.fleet.Host, "hosts", host, body=views.fleet.HostChange(cordoned=cordoned)))
 
 
-@operator(app, "uncordon", commands.HOST, changes=True)
-def uncordon(ctx: Operator, host: str) -> None:
-    """Let VMs move to a host again."""
-    show(ctx, ctx.api.patch(views.fleet.Host, "hosts", host, body=views.fleet.HostChange(cordoned=False)))
-
-
+_cordon("cordon", "Let no VM move to a host.", cordoned=True)
+_cordon("uncordon", "Let VMs move to a host again.", cordoned=False)
 operations.verb(app, "update", Kind.HOST_UPDATE, "Update hosts: their VMs freeze for some seconds.")
 operations.verb(app, "reboot", Kind.HOST_REBOOT, "Reboot hosts, and all VMs on them.")
 operations.verb(app, "migrate", Kind.LIVE_MIGRATION, "Live-migrate all VMs off hosts.")

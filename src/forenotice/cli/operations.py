@@ -160,7 +160,8 @@ def show_all(out: Output, operations: Sequence["views.maintenance.Operation"]) -
         names = ", ".join(operation.vms)
         kind = operation.kind.capitalize()
         if operation.status == Status.PLANNED:
-            out.line(f"{kind} of {operation.host} ({names}) is Planned, not before: {_known(out, operation)}")
+            known = out.moment(operation.not_before) or UNKNOWN
+            out.line(f"{kind} of {operation.host} ({names}) is Planned, not before: {known}")
             out.line(f"  guests will be told: {out.moment(operation.announce_at) or UNKNOWN}")
             out.line(f"  why it waits: forenotice operation explain {operation.id}", style="dim")
         elif not operation.events:
@@ -169,10 +170,6 @@ def show_all(out: Output, operations: Sequence["views.maintenance.Operation"]) -
                 out.line(f"  what it does: forenotice operation explain {operation.id}", style="dim")
         for event in operation.events:
             show_event(out, event)
-
-
-def _known(out: Output, operation: "views.maintenance.Operation") -> str:
-    return out.moment(operation.not_before) or UNKNOWN
 
 
 def show_event(out: Output, event: "views.maintenance.Event") -> None:

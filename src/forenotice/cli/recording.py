@@ -87,7 +87,7 @@ def record(
 
     def report(observation: Observation) -> None:
         if watched:
-            out.line(_told(observation.at), recordings.describe(observation))
+            out.line(str(timedelta(seconds=round(observation.at))), recordings.describe(observation))
 
     recorder = Recorder(
         url,
@@ -173,10 +173,6 @@ In another terminal, look as a guest does, or start your handler with FORENOTICE
 
 Ctrl-C ends it. What happens (times are UTC):
 """
-
-
-def _told(seconds: float) -> str:
-    return f"{timedelta(seconds=round(seconds))}"
 
 
 def _settings(flags: Mapping[str, object]) -> EmulatorSettings:

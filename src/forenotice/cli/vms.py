@@ -63,23 +63,14 @@ def add(ctx: Operator, vm: str, **spec: Any) -> None:
     switch("--no-size", "Remove its size: it counts as 1."),
     changes=True,
 )
-def set_(ctx: Operator, vm: str, no_group: bool, no_addresses: bool, no_tags: bool, no_size: bool, **spec: Any) -> None:
+def set_(ctx: Operator, vm: str, **spec: Any) -> None:
     """Change a VM: what is given replaces what was."""
-    commands.exclude(
-        spec["group"] and no_group,
-        spec["addresses"] and no_addresses,
-        spec["tags"] and no_tags,
-        spec["size"] is not None and no_size,
-    )
+    cleared = commands.cleared(spec, group=None, addresses=[], tags={}, size=None)
     asked = _given(views.fleet.FactsChange, **spec)
-    if no_size:
-        asked["size"] = None
-    if no_group:
-        asked["group"] = None
-    if no_addresses:
-        asked["addresses"] = []
-    if no_tags:
-        asked["facts"] = msgspec.structs.replace(asked.get("facts", views.fleet.FactsChange()), tags={})
+    if "tags" in cleared:
+        facts = asked.get("facts", views.fleet.FactsChange())
+        asked["facts"] = msgspec.structs.replace(facts, tags=cleared.pop("tags"))
+    asked |= cleared
     if not asked:
         raise commands.nothing_to_change("vm")
     show(ctx, ctx.api.patch(views.fleet.Vm, "vms", vm, body=views.fleet.VmChange(**asked)))

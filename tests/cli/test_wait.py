@@ -181,12 +181,12 @@ class Explained(Api):
         return self.answers.pop(0)
 
 
-def red(at: int, said: str, calls: int) -> maintenance.Explanation:
+def red(at: int, status: str, calls: int) -> maintenance.Explanation:
     facts: list[dict[str, Any]] = [
-        {"kind": "gate", "said": said, "since": "s"},
+        {"kind": "gate", "status": status, "since": "s"},
         {"kind": "operation", "waiting_for": [{"calls_waiting": calls}]},
     ]
-    sentence = f"at {at} it was red and said {said!r}"
+    sentence = f"at {at} it was red: {status}"
     return maintenance.Explanation(sentence=sentence, sentences=[], since=None, until=None, waiting_for=facts)
 
 
@@ -203,8 +203,8 @@ def test_a_gate_that_stays_red_is_told_once(
 
     wait.until_over([Awaited(OPERATION, look)], math.inf)
     assert capsys.readouterr().err.splitlines() == [
-        "It is Running. at 1 it was red and said 'took 5001 ms'",
-        "It is Running. at 3 it was red and said 'refused'",
+        "It is Running. at 1 it was red: took 5001 ms",
+        "It is Running. at 3 it was red: refused",
     ]
 
 

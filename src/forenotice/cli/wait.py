@@ -184,11 +184,13 @@ def reason(api: "Api", *path: str) -> tuple[str, object]:
 
 
 def _gist(facts: Any) -> Any:
-    """Without what differs at every look: how many calls wait for the driver, and numbers in a gate's words."""
+    """Without what differs at every look: how many calls wait for the driver, and numbers in a gate's status."""
     match facts:
         case dict():
             kept = {name: _gist(value) for name, value in facts.items() if name not in FLEETING}
-            return {**kept, "said": NUMBER.sub("", str(facts["said"]))} if facts.get("said") else kept
+            if kept.get("kind") == "gate":
+                kept["status"] = NUMBER.sub("", str(facts.get("status")))
+            return kept
         case list():
             return [_gist(each) for each in facts]
     return facts

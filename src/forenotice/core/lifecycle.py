@@ -67,19 +67,19 @@ def withdraw_silence(draft: Draft, key: str) -> None:
 # Approvals
 
 
-def approve_as_guest(draft: Draft, asked: StartRequests) -> None:
+def approve_as_guest(draft: Draft, start_requests: StartRequests) -> None:
     """All of them or none. Another scope's event and one that does not exist are refused alike."""
-    vm = draft.world.vms.get(asked.vm)
-    if vm is None or vm.scope != asked.scope:
+    vm = draft.world.vms.get(start_requests.vm)
+    if vm is None or vm.scope != start_requests.scope:
         raise errors.RefusedError("this VM has just left its group or the fleet: nothing was approved")
     events: dict[str, Event] = {}
-    for event_id in asked.event_ids:
+    for event_id in start_requests.event_ids:
         event = draft.world.events.get(event_id.upper())
-        if event is None or event.scope != asked.scope or not _is_approvable(draft, event):
+        if event is None or event.scope != start_requests.scope or not _is_approvable(draft, event):
             raise errors.RefusedError("an EventId names no live event of this VM: nothing was approved")
         events[event.id] = event
     for event in events.values():
-        approve(draft, event, asked.vm)
+        approve(draft, event, start_requests.vm)
 
 
 def approve_as_operator(draft: Draft, event: Event, by: str) -> None:

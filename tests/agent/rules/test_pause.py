@@ -216,6 +216,7 @@ def looked(guest: Guest) -> list[Reading]:
 def test_many_polls_show_a_pause_to_less_than_a_second(seconds: float, resolution: float) -> None:
     found = measured(asked(Guest(pause=seconds)))
     assert close(found, seconds)
+    assert found.seconds == pytest.approx(seconds, abs=0.2)
     assert found.resolution < resolution
 
 

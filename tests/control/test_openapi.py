@@ -32,6 +32,7 @@ from forenotice.service import calls, fleet, fleetfile, maintenance, rollouts, t
 from forenotice.service.context import Service
 from forenotice.store.opener import open_store
 from forenotice.views import base
+from forenotice.views.subscriptions import NewSubscription
 
 EXAMPLES = 10
 MANY = 500
@@ -95,7 +96,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Known]:
     [operation] = made.operations
     asked = RolloutSpec(kind=Kind.HOST_UPDATE, hosts="*", options=Options(notice=timedelta(hours=1)))
     rollout = rollouts.start(service, call, asked)
-    subscriptions.create(service, call, name="pager", url="https://hooks.example.com/forenotice")
+    subscriptions.create(service, call, NewSubscription(name="pager", url="https://hooks.example.com/forenotice"))
     service.store.close()
     return (
         path,

@@ -19,6 +19,7 @@ from forenotice.service.calls import SYSTEM
 from forenotice.service.context import Service, UnitOfWork
 from forenotice.ssrf import EVERYWHERE, Network, OutgoingClient
 from forenotice.store.database import Store
+from forenotice.views.subscriptions import NewSubscription
 
 SHORT = Pauses(first=timedelta(milliseconds=2), longest=timedelta(milliseconds=20))
 
@@ -46,7 +47,7 @@ class Teller:
         self.happen(*(("event.approved", {"event": event, "scope": "group:web"}) for event in events))
 
     def subscribe(self, receiver: Receiver, name: str = "pager", **more: Any) -> Any:
-        made = subscriptions.create(self.service, SYSTEM, name=name, url=receiver.url, **more)
+        made = subscriptions.create(self.service, SYSTEM, NewSubscription(name=name, url=receiver.url, **more))
         receiver.secret = str(made.secret)
         return made
 

@@ -29,7 +29,7 @@ from forenotice.store.database import Store
 from forenotice.store.opener import open_store
 from forenotice.store.subscriptions import Delivery, Subscription
 from forenotice.store.transaction import Reader
-from forenotice.views.subscriptions import SubscriptionChange
+from forenotice.views.subscriptions import NewSubscription, SubscriptionChange
 
 Answer = tuple[int, dict[str, str]]
 
@@ -207,7 +207,7 @@ def test_healthy_receivers_do_not_wait_for_receivers_that_hang(teller: Teller) -
     with receiving(hang) as sick, receiving() as healthy:
         with teller.delivering(seconds=30):
             for number in range(20):
-                subscriptions.create(teller.service, SYSTEM, name=f"sick-{number}", url=sick.url)
+                subscriptions.create(teller.service, SYSTEM, NewSubscription(name=f"sick-{number}", url=sick.url))
             teller.approve(*EVENTS)
             sick.until(lambda receiver: receiver.at_once == 20)
             teller.subscribe(healthy)
@@ -389,7 +389,7 @@ def test_a_private_target_is_refused_when_it_is_given(teller: Teller) -> None:
     strict = Teller(teller.service.store, private=())
     for url in ("http://127.0.0.1/", "https://10.0.0.1/latest", "https://[::1]/"):
         with pytest.raises(errors.RefusedError, match="allow_private_targets"):
-            subscriptions.create(strict.service, SYSTEM, name="pager", url=url)
+            subscriptions.create(strict.service, SYSTEM, NewSubscription(name="pager", url=url))
 
 
 def test_on_postgresql_other_processes_take_over(migrated_postgres_url: str) -> None:

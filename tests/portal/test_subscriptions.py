@@ -16,6 +16,7 @@ from forenotice.service import history
 from forenotice.service.calls import SYSTEM
 from forenotice.ssrf import EVERYWHERE, OutgoingClient
 from forenotice.store.subscriptions import Delivery
+from forenotice.views.subscriptions import NewSubscription
 
 URL = "https://hooks.example.com/in"
 ASKED = {"name": "pager", "url": URL, "types": "", "groups": "", "secret": "", "reason": ""}
@@ -25,7 +26,7 @@ BUTTONS = ("Add the subscription", "Send a test message", "Replay", "Save the ch
 
 
 def add(portal: Portal, name: str = "pager", **more: Any) -> Any:
-    return subscriptions.create(portal.service, SYSTEM, name=name, url=URL, **more)
+    return subscriptions.create(portal.service, SYSTEM, NewSubscription(name=name, url=URL, **more))
 
 
 def wait(portal: Portal, *positions: int, parked: bool = False) -> None:
@@ -143,7 +144,7 @@ def test_a_receiver_is_tried_and_what_it_says_is_shown(portal: Portal) -> None:
     portal.service.outgoing = OutgoingClient(private=EVERYWHERE)
     visitor, place = portal.visitor(), "/subscriptions/pager/test"
     with receiving() as receiver:
-        made = subscriptions.create(portal.service, SYSTEM, name="pager", url=receiver.url)
+        made = subscriptions.create(portal.service, SYSTEM, NewSubscription(name="pager", url=receiver.url))
         receiver.secret = str(made.secret)
         visitor.post(place, on="/subscriptions/pager")
         assert "The receiver took the test message: it answered 204." in visitor.get("/subscriptions/pager").text

@@ -25,6 +25,7 @@ from forenotice.service.rollout_progress import RolloutLoop
 from forenotice.service.tick import TickLoop
 from forenotice.ssrf import EVERYWHERE, OutgoingClient
 from forenotice.store.opener import open_store
+from forenotice.views.subscriptions import NewSubscription
 
 LONGEST = timedelta(hours=2)
 
@@ -74,9 +75,8 @@ def play(directory: Path) -> list[str]:
     receiver = Receiver()
     deliveries = Worker(rig.service, receiver, pauses=Pauses(chance=random.Random(1)))
     steps = [each.step for each in (TickLoop(rig.service), RolloutLoop(rig.service), deliveries)]
-    subscriptions.create(
-        rig.service, OPERATOR, name="all", url="https://receiver.example/", secret="a secret of sixteen"
-    )
+    asked = NewSubscription(name="all", url="https://receiver.example/", secret="a secret of sixteen")
+    subscriptions.create(rig.service, OPERATOR, asked)
     [restart] = rig.schedule(Kind.RESTART, "web-0")
     maintenance.approve(rig.service, OPERATOR, restart.events[0].id)
     rollouts.start(rig.service, OPERATOR, RolloutSpec(kind=Kind.HOST_UPDATE, hosts="*", options=Options(batch=2)))

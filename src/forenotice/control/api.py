@@ -398,7 +398,7 @@ def add_subscription(
     request: ApiRequest, body: subscription_views.NewSubscription
 ) -> subscription_views.CreatedSubscription:
     """Push what happens to a receiver, as signed CloudEvents. The secret is shown this once."""
-    return subscriptions.create(request.service, request.call, **body.given())
+    return subscriptions.create(request.service, request.call, body)
 
 
 def show_subscription(request: ApiRequest, name: parameters.IdOrName) -> subscription_views.Subscription:

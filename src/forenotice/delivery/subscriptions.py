@@ -1,7 +1,7 @@
 """Operators' commands about subscriptions: which receiver gets which entries, and how its deliveries are doing."""
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -29,22 +29,13 @@ PREFIX = "fns_"
 SHORTEST_SECRET, LONGEST_SECRET = 16, 200
 
 
-def create(
-    service: Service,
-    call: Call,
-    *,
-    name: str,
-    url: str,
-    types: Sequence[str] = (),
-    groups: str = "",
-    statuses: Sequence[Status] = (),
-    secret: str | None = None,
-    after: int | None = None,
-) -> shown.CreatedSubscription:
-    """`after` is the journal position behind which it begins; None: with what happens from now on."""
+def create(service: Service, call: Call, asked: shown.NewSubscription) -> shown.CreatedSubscription:
+    name, after = asked.name, asked.after
     fleet.require_name("subscription", name)
-    given = _checked(service, {"url": url, "types": types, "groups": groups, "statuses": statuses})
-    kept = _secret(secret) if secret is not None else PREFIX + secrets.token_urlsafe(32)
+    given = _checked(
+        service, {"url": asked.url, "types": asked.types, "groups": asked.groups, "statuses": asked.statuses}
+    )
+    kept = _secret(asked.secret) if asked.secret is not None else PREFIX + secrets.token_urlsafe(32)
 
     def work(unit: UnitOfWork) -> shown.CreatedSubscription:
         known = unit.transaction.subscriptions

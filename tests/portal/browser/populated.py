@@ -17,6 +17,7 @@ from forenotice.service import maintenance, queries, rollout_progress, rollouts,
 from forenotice.service.calls import Call
 from forenotice.service.tick import Report, tick
 from forenotice.views.maintenance import Event, Operation
+from forenotice.views.subscriptions import NewSubscription
 
 OPERATOR = Call(actor="operator:admin")
 
@@ -76,9 +77,8 @@ def _past(portal: Portal, clock: MovingClock) -> None:
 def _tokens_and_subscriptions(portal: Portal) -> None:
     tokens.create(portal.service, OPERATOR, name="shop", role="tenant", scopes="web", expires_in=timedelta(days=90))
     tokens.create(portal.service, OPERATOR, name="dashboards", role="viewer")
-    subscriptions.create(
-        portal.service, OPERATOR, name="pager", url="https://hooks.example.com/pager", types=["forenotice.event.*"]
-    )
+    asked = NewSubscription(name="pager", url="https://hooks.example.com/pager", types=["forenotice.event.*"])
+    subscriptions.create(portal.service, OPERATOR, asked)
 
 
 def _present(portal: Portal) -> None:

@@ -39,7 +39,7 @@ def create(visit: PageRequest) -> Response:
     given = _given(visit)
     try:
         asked = visit.asked(views.NewSubscription, {"name": given["name"], **_wanted(visit, given)})
-        made = subscriptions.create(visit.service, visit.call(), **asked.given())
+        made = subscriptions.create(visit.service, visit.call(), asked)
     except (errors.RefusedError, errors.ConflictError) as error:
         return _listed(visit, given, error)
     if asked.secret:

@@ -283,7 +283,7 @@ DRAWN = [
     (of_event(not_before=NOW - HOUR), " due  Freeze"),
     (of_event(status="Started"), "Started                  Freeze     web: web-0, web-1"),
     (of_event(approved_at=NOW - HOUR), "  approved"),
-    (Snapshot(), "forenotice http://server  12:00:00 UTC\nasking ...\n"),
+    (Snapshot(), "forenotice http://server  12:00:00 UTC\nconnecting ...\n"),
 ]
 
 

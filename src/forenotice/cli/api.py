@@ -106,7 +106,7 @@ class Request(NamedTuple):
 
 
 class Rest:
-    """A control plane that asks for no token. Redirects are not followed: they would carry a token elsewhere."""
+    """A control plane that needs no token. Redirects are not followed: they would carry a token elsewhere."""
 
     def __init__(
         self,
@@ -285,7 +285,7 @@ class Api(Rest):
             try:
                 return self._authorized(request)
             except LostError:
-                # Under the same key a command takes effect once, so asking again is safe.
+                # Under the same key a command takes effect once, so a retry is safe.
                 return self._authorized(request)
         except RefusalError as error:
             raise self._advised(error) from None

@@ -1,4 +1,4 @@
-"""`forenotice conformance`: judges an endpoint by what the protocol promises, or a handler by what it makes of that."""
+"""`forenotice conformance`: checks an endpoint, or a handler, against the protocol."""
 
 import io
 import re

@@ -1,4 +1,4 @@
-"""`forenotice record` and `forenotice replay`: what an endpoint says is kept, and said again."""
+"""`forenotice record` and `forenotice replay`: keeps the responses of an endpoint, and serves them again."""
 
 import os
 import re

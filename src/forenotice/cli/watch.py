@@ -178,7 +178,7 @@ def _head(snapshot: Snapshot, now: datetime, url: str) -> Iterator[Text]:
         since = f"not reachable since {snapshot.lost_since:%H:%M:%S} UTC, trying again"
         yield Text(f"{since} ({plain(snapshot.trouble)})", style="bold red")
     elif not snapshot.known:
-        yield Text("asking ...", style="dim")
+        yield Text("connecting ...", style="dim")
 
 
 def _events(snapshot: Snapshot, now: datetime, width: int, room: int | None) -> Iterator[Text]:

@@ -327,7 +327,7 @@ class Checker:
         for other in self._planned_in(event.scope, "Started"):
             if other.update_domain != event.update_domain:
                 self._complain(
-                    f"update domains {other.update_domain} and {event.update_domain} of {event.scope} are out together"
+                    f"update domains {other.update_domain} and {event.update_domain} of {event.scope} are down together"
                 )
 
     def _require_budget(self, scope: str) -> None:

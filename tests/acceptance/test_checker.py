@@ -145,7 +145,7 @@ def _again(story: Story, action: str) -> Story:
 
 
 def _both_of_db(story: Story) -> None:
-    """One of `b` has left it, so that no two update domains are out."""
+    """One of `b` has left it, so that no two update domains are down."""
     story.announce("b", rollout=None, by="silence").announce("c", rollout=None, by="silence").start("c")
     _drop(story, "web-1")
     story.note("event.canceled", event="WEB-1", operation="on-b", scope="group:web")
@@ -164,21 +164,21 @@ def _two_of_web(story: Story) -> Story:
 
 NOON = "2026-01-05 12:00:00+00:00"
 BROKEN: dict[str, tuple[Callable[[Story], object], list[str]]] = {
-    "two update domains are out": (
+    "two update domains are down": (
         lambda s: s.announce("a", rollout=None).announce("b", rollout=None).later(minutes=15).start("a").start("b"),
-        ["update domains 0 and 1 of group:web are out together"],
+        ["update domains 0 and 1 of group:web are down together"],
     ),
     "a rollout announces a second update domain": (
         lambda s: s.rollout().announce("a", rollout=None).announce("b"),
         ["update domain 1 of group:web is announced by a rollout while 0 is Scheduled"],
     ),
-    "more are out than a number allows": (
+    "more are down than a number allows": (
         _both_of_db,
-        ["2 of 2 VMs of group:db are out, and max_unavailable is 1"],
+        ["2 of 2 VMs of group:db are down, and max_unavailable is 1"],
     ),
-    "more are out than a part allows": (
+    "more are down than a part allows": (
         lambda s: _two_of_web(_policy(s, max_unavailable="66%")),
-        ["2 of 3 VMs of group:web are out, and max_unavailable is 66%"],
+        ["2 of 3 VMs of group:web are down, and max_unavailable is 66%"],
     ),
     "fewer are left than must be": (
         lambda s: _two_of_web(_policy(s, min_available=2)),

@@ -58,6 +58,11 @@ class Account:
     """What was sent and got no answer, as often as that happened."""
     faults: list[str] = field(default_factory=list)
 
+    @property
+    def fewest(self) -> int:
+        """How many of that kind of acknowledged change of which there are fewest."""
+        return min(len(self.scheduled), len(self.approved), len(self.cancelled), len(self.removed))
+
 
 class Worker(threading.Thread):
     def __init__(self, server: Server, account: Account, seed: str) -> None:

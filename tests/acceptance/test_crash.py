@@ -67,6 +67,8 @@ def _torment(home: Path, kills: int, seed: int) -> None:
                 server.spawn()
                 assert account.faults == []
             server.ready()
+            # However slow the machine was, something of each kind has been acknowledged.
+            until(lambda: account.fewest > kills / 5)
         _come_to_rest(server)
         journal = list(server.history())
         _check(server, account, guests, journal)
@@ -79,7 +81,6 @@ def _torment(home: Path, kills: int, seed: int) -> None:
     assert under_way > kills / 5
     assert len(account.unanswered) > kills / 2
     assert _repetitions(account, journal) >= kills // 50
-    assert min(len(account.scheduled), len(account.approved), len(account.cancelled), len(account.removed)) > kills / 5
 
 
 @contextmanager

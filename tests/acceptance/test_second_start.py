@@ -189,7 +189,7 @@ def test_a_clock_far_behind_the_journal_is_refused(database: Path, tmp_path: Pat
         (["--metadata", "8254"], 2, r"--metadata: '8254' is not a listener: give HOST:PORT, onehop:HOST:PORT"),
         (["--as", "no such"], 2, r"--as: 'no such' is not a VM name: give 1 to 64 letters"),
         (["--guest-rate", "-1"], 2, r"--guest-rate: '-1' is not a rate"),
-        (["--no-such-flag"], 2, r"No such option.*--no-such-flag.*see `forenotice serve -h`"),
+        (["--no-such-flag"], 2, r"No such option '--no-such-flag'; see `forenotice serve -h`"),
         (["--config", "{home}/none.toml"], 2, r"the settings file .*none.toml cannot be read: no such file"),
         (
             ["--database", "mysql://secret@host/name"],

@@ -8,6 +8,7 @@ which field. The annotation alone would outlast an uncordon by somebody else.
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 from forenotice.agent.handlers import Outcome
@@ -178,10 +179,7 @@ class Drain:
         # In daemon threads, so that a request in flight does not delay the end of the process.
         for begin in range(0, len(pods), CONCURRENT_EVICTIONS):
             batch = pods[begin : begin + CONCURRENT_EVICTIONS]
-            threads = [
-                self._retrier.runtime.start_thread(lambda pod=pod: self._evict(pod), "evict")  # type: ignore[misc]
-                for pod in batch
-            ]
+            threads = [self._retrier.runtime.start_thread(partial(self._evict, pod), "evict") for pod in batch]
             for thread in threads:
                 thread.join()
 

@@ -9,6 +9,7 @@ import os
 import re
 import threading
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import apprise
@@ -64,9 +65,7 @@ def run(config: Notify, until: float, runtime: Runtime) -> Outcome:
         return Outcome(ok=False, message=error.message)
     # In daemon threads, so that a sink that hangs delays neither the others nor the end of the process.
     threads = [
-        runtime.start_thread(lambda sink=sink: sink.send(title, body), f"sink {sink.title}")  # type: ignore[misc]
-        for sink in sinks
-        if sink.usable
+        runtime.start_thread(partial(sink.send, title, body), f"sink {sink.title}") for sink in sinks if sink.usable
     ]
     for thread in threads:
         thread.join(max(0.0, until - runtime.monotonic()))

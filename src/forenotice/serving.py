@@ -46,6 +46,7 @@ from forenotice.wire import versions
 
 if TYPE_CHECKING:
     from forenotice.control.server import ControlServer
+    from forenotice.delivery.worker import Worker
 
 log = structlog.get_logger()
 
@@ -155,19 +156,9 @@ async def _serve(
             log.warning("Waiting for the database", action="serve.waiting", metadata=guests_at, control=operators_at)
         if not await _first_of(reaching, told):
             return
-        position = reaching.result()
         service.give_grace()
-        # The control plane has loaded what it needs.
-        from forenotice.delivery.worker import Worker
-
         outgoing = OutgoingClient(private=settings.allow_private_targets, own=own)
-        threads: tuple[TickLoop | RolloutLoop | Follower | Worker, ...] = (
-            TickLoop(service),
-            RolloutLoop(service),
-            Follower(service, position),
-            Worker(service, outgoing),
-        )
-        for thread in threads:
+        for thread in _threads(service, reaching.result(), outgoing):
             thread.start()
             workers.push_async_callback(asyncio.to_thread, thread.stop)
         if settings.demo:
@@ -175,6 +166,15 @@ async def _serve(
         log.info("Serving", action="serve.started", metadata=guests_at, control=operators_at, speed=settings.speed)
         await told
         log.info("Stopping", action="serve.stopping")
+
+
+def _threads(
+    service: Service, position: int, outgoing: OutgoingClient
+) -> "tuple[TickLoop, RolloutLoop, Follower, Worker]":
+    # Now, because the control plane has loaded what it needs.
+    from forenotice.delivery import worker
+
+    return TickLoop(service), RolloutLoop(service), Follower(service, position), worker.Worker(service, outgoing)
 
 
 def _stop(stopping: asyncio.Event) -> None:

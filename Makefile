@@ -33,7 +33,7 @@ bench: $(ENVIRONMENT) ## measure side by side with nginx and plain SQLite, and w
 
 soak: $(ENVIRONMENT) ## run the long tests
 	@scripts/system-packages test
-	.venv/bin/pytest -m soak
+	.venv/bin/pytest -m soak -o faulthandler_timeout=0
 
 wheel: $(ENVIRONMENT) ## build the wheel that VMs install, into dist/
 	@rm -rf build dist

@@ -12,7 +12,7 @@ from forenotice.publication import NullPublisher
 from forenotice.runtime import Runtime
 from forenotice.service import fleet
 from forenotice.service.calls import SYSTEM
-from forenotice.service.context import Service
+from forenotice.service.service import Service
 from forenotice.store.opener import open_store
 
 ASKING = Policy(listening=Listening.ALWAYS)

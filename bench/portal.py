@@ -19,7 +19,7 @@ from forenotice.core.timing import Timing
 from forenotice.runtime import new_id
 from forenotice.service import maintenance, queries, tokens
 from forenotice.service.calls import SYSTEM
-from forenotice.service.context import Service
+from forenotice.service.service import Service
 
 ANSWER_MS = 150.0
 TURNS = 50

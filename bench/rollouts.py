@@ -22,7 +22,7 @@ from forenotice.core.roles import EVERYTHING
 from forenotice.core.rollouts import KINDS, Options, RolloutSpec
 from forenotice.service import queries, rollout_progress, rollouts
 from forenotice.service.calls import SYSTEM
-from forenotice.service.context import Service
+from forenotice.service.service import Service
 
 PLAN_SECONDS = 20.0
 PLAN_MIB = 1024.0

@@ -15,7 +15,7 @@ from forenotice.metadata.published import PublishedFleet
 from forenotice.publication import Publication
 from forenotice.service import fleet
 from forenotice.service.calls import SYSTEM
-from forenotice.service.context import read_published
+from forenotice.service.service import read_published
 from forenotice.store.opener import open_store
 from forenotice.views.fleet import VmChange
 from forenotice.wire import versions

@@ -13,7 +13,7 @@ from forenotice.core.reconciliation import FleetSpec, GroupSpec, HostSpec
 from forenotice.logs import log
 from forenotice.service import fleet
 from forenotice.service.calls import SYSTEM
-from forenotice.service.context import Service
+from forenotice.service.service import Service
 from forenotice.settings import Address, Settings, table
 
 

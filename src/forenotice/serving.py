@@ -32,11 +32,11 @@ from forenotice.metadata.server import MetadataServer, new_event_loop
 from forenotice.portal.pages.sign_in import SignInLink
 from forenotice.runtime import Runtime
 from forenotice.service import clocks, gates, housekeeping, tokens
-from forenotice.service.context import Service
 from forenotice.service.follower import Follower
 from forenotice.service.guests import Guests
 from forenotice.service.loops import watching_for_deaths
 from forenotice.service.rollout_progress import RolloutLoop
+from forenotice.service.service import Service
 from forenotice.service.tick import TickLoop
 from forenotice.settings import Address, DateForm, Settings
 from forenotice.ssrf import OutgoingClient, SocketAddress

@@ -22,7 +22,7 @@ from forenotice.core.timing import Timing
 from forenotice.publication import NullPublisher
 from forenotice.runtime import Runtime
 from forenotice.service import calls, tokens
-from forenotice.service.context import Service
+from forenotice.service.service import Service
 from forenotice.store.database import Store
 from forenotice.store.opener import open_store
 

@@ -29,7 +29,7 @@ from forenotice.core.operations import Kind
 from forenotice.core.rollouts import Options, RolloutSpec
 from forenotice.delivery import subscriptions
 from forenotice.service import calls, fleet, fleetfile, maintenance, rollouts, tokens
-from forenotice.service.context import Service
+from forenotice.service.service import Service
 from forenotice.store.opener import open_store
 from forenotice.views import base
 from forenotice.views.subscriptions import NewSubscription

@@ -19,7 +19,7 @@ from forenotice.control import stream as streams_module
 from forenotice.core.draft import World
 from forenotice.service import tokens
 from forenotice.service.calls import SYSTEM
-from forenotice.service.context import UnitOfWork
+from forenotice.service.service import UnitOfWork
 
 
 @dataclass

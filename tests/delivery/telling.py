@@ -16,7 +16,7 @@ from forenotice.delivery.worker import Worker
 from forenotice.publication import NullPublisher
 from forenotice.runtime import Runtime
 from forenotice.service.calls import SYSTEM
-from forenotice.service.context import Service, UnitOfWork
+from forenotice.service.service import Service, UnitOfWork
 from forenotice.ssrf import EVERYWHERE, Network, OutgoingClient
 from forenotice.store.database import Store
 from forenotice.views.subscriptions import NewSubscription

@@ -5,7 +5,7 @@ from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind
 from forenotice.core.reconciliation import FleetSpec, GroupSpec, HostSpec
 from forenotice.service import calls, fleet, maintenance
-from forenotice.service.context import Service
+from forenotice.service.service import Service
 
 HEARD = Policy(listening=Listening.ALWAYS, max_user_operations=100)
 HOSTS = 10

@@ -26,7 +26,7 @@ from forenotice.portal.pages.sign_in import SignInLink
 from forenotice.publication import NullPublisher
 from forenotice.runtime import Runtime
 from forenotice.service import calls, tokens
-from forenotice.service.context import Service
+from forenotice.service.service import Service
 from forenotice.store.opener import open_store
 
 HIDDEN = re.compile(r'name="form_token" value="([^"]*)"')

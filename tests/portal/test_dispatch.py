@@ -18,7 +18,7 @@ from forenotice.core.draft import World
 from forenotice.portal import forms
 from forenotice.portal.app import DECLARED, PLACES
 from forenotice.service import queries
-from forenotice.service.context import UnitOfWork
+from forenotice.service.service import UnitOfWork
 
 
 def test_nobody_sees_a_page_without_signing_in(unchanged: Portal) -> None:

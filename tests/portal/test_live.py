@@ -17,7 +17,7 @@ from forenotice.core.draft import World
 from forenotice.core.operations import Kind
 from forenotice.portal import live
 from forenotice.service import calls, maintenance, sessions
-from forenotice.service.context import UnitOfWork
+from forenotice.service.service import UnitOfWork
 
 BEGIN = b"retry: 3000\n\n"
 CHANGED = b"data: changed"

@@ -17,8 +17,8 @@ from forenotice.publication import Publication
 from forenotice.runtime import Runtime
 from forenotice.service import history, housekeeping, maintenance, queries, tick
 from forenotice.service.calls import Call
-from forenotice.service.context import Service
 from forenotice.service.guests import Guests
+from forenotice.service.service import Service
 from forenotice.store.database import Store
 
 START = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)

@@ -16,7 +16,7 @@ from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind
 from forenotice.service import clocks, fleet, history, housekeeping, maintenance, queries, sessions, tick, tokens
 from forenotice.service.calls import Call
-from forenotice.service.context import Telemetry
+from forenotice.service.service import Telemetry
 from forenotice.store.database import Store
 from forenotice.store.opener import open_store
 from forenotice.views.fleet import PolicyChange

@@ -17,7 +17,7 @@ from forenotice.core.fleet import Listening
 from forenotice.core.operations import Kind
 from forenotice.service import fleet, maintenance, preview, queries
 from forenotice.service.calls import Call
-from forenotice.service.context import read_published
+from forenotice.service.service import read_published
 from forenotice.store.database import Store
 from forenotice.views.fleet import HostChange, PolicyChange
 from forenotice.wire import document, versions

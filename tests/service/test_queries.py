@@ -16,8 +16,8 @@ from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind
 from forenotice.metadata.options import Options
 from forenotice.service import fleet, maintenance, queries
-from forenotice.service.context import read_published
 from forenotice.service.queries import FEW
+from forenotice.service.service import read_published
 from forenotice.store.database import Store
 from forenotice.store.worlds import Worlds
 from forenotice.views.fleet import HostChange, NewHost

@@ -11,7 +11,7 @@ from tests.service.rig import OPERATOR, Rig
 
 from forenotice.core import errors, roles
 from forenotice.core.operations import Kind
-from forenotice.service.context import UnitOfWork
+from forenotice.service.service import UnitOfWork
 from forenotice.store import writer
 from forenotice.store.writer import GUESTS, OWN, WriteRequest, WriterQueue
 

@@ -17,7 +17,7 @@ from forenotice.settings.spans import Span, lasting
 from forenotice.views.history import AcceptedClock
 
 if TYPE_CHECKING:
-    from forenotice.service.context import Service
+    from forenotice.service.service import Service
     from forenotice.store.database import Store
 
 WHERE = (table.DATA, table.DATABASE, table.OF_DEMO, table.CONFIG)
@@ -82,7 +82,7 @@ def _on(store: "Store") -> "Service":
     from forenotice.core.timing import Timing
     from forenotice.publication import NullPublisher
     from forenotice.runtime import Runtime
-    from forenotice.service.context import Service
+    from forenotice.service.service import Service
 
     return Service(store=store, runtime=Runtime(), timing=Timing(), publisher=NullPublisher())
 

@@ -21,7 +21,7 @@ from forenotice.core.selectors import Selector
 from forenotice.delivery import subscriptions
 from forenotice.service import fleet, fleetfile, history, maintenance, queries, results, rollouts, tokens
 from forenotice.service.calls import Call
-from forenotice.service.context import Service
+from forenotice.service.service import Service
 from forenotice.service.tokens import Caller
 from forenotice.views import base
 from forenotice.views import fleet as fleet_views

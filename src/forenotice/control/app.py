@@ -16,7 +16,7 @@ from forenotice.control.router import Route, Router, respond
 from forenotice.control.stream import Tail
 from forenotice.core import errors
 from forenotice.service import results, tokens
-from forenotice.service.context import Service
+from forenotice.service.service import Service
 from forenotice.service.tokens import Caller
 
 LARGEST = 4 * 1024 * 1024

@@ -15,7 +15,7 @@ from forenotice.control.responses import JsonResponse
 from forenotice.control.router import Route
 from forenotice.core import errors, explanations
 from forenotice.service import clocks, housekeeping
-from forenotice.service.context import Service
+from forenotice.service.service import Service
 
 log = structlog.get_logger()
 

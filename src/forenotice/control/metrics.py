@@ -12,7 +12,7 @@ from forenotice import __version__, logs
 from forenotice.control.refusals import TRACED
 from forenotice.core import errors
 from forenotice.core.operations import TOLD, EventType
-from forenotice.service.context import Telemetry
+from forenotice.service.service import Telemetry
 
 CONTENT_TYPE = prometheus_client.CONTENT_TYPE_LATEST
 

@@ -7,7 +7,7 @@ from forenotice.control.connection_limits import address_of
 from forenotice.failures import has_doubled
 from forenotice.logs import log
 from forenotice.rate import Rate
-from forenotice.service.context import Telemetry
+from forenotice.service.service import Telemetry
 
 TRACED = frozenset({401, 403, 429})
 KNOWN = 1000

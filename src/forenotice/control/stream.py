@@ -22,7 +22,7 @@ from forenotice.core.journal import OF_TOKENS, Entry
 from forenotice.core.roles import Need
 from forenotice.core.selectors import Selector
 from forenotice.service import views, visibility
-from forenotice.service.context import Service
+from forenotice.service.service import Service
 from forenotice.service.tokens import Caller
 
 log = structlog.get_logger()

@@ -12,7 +12,7 @@ from forenotice.core.draft import World
 from forenotice.core.journal import Entry, SubscriptionState
 from forenotice.delivery.messages import EntryFilter, lane
 from forenotice.service.calls import SYSTEM
-from forenotice.service.context import Service, UnitOfWork
+from forenotice.service.service import Service, UnitOfWork
 from forenotice.store.subscriptions import Delivery, Subscription
 from forenotice.store.transaction import Reader
 

@@ -18,7 +18,7 @@ from forenotice.core import errors, selectors
 from forenotice.core.journal import ACTIONS, OF_TOKENS, Entry
 from forenotice.core.operations import OF_EVENTS, Status
 from forenotice.service import views
-from forenotice.service.context import Service, UnitOfWork
+from forenotice.service.service import Service, UnitOfWork
 from forenotice.store.subscriptions import Subscription
 from forenotice.views import maintenance
 

@@ -15,7 +15,7 @@ from forenotice.core.roles import EVERYTHING, Access, Need
 from forenotice.delivery import messages
 from forenotice.service import views
 from forenotice.service.calls import Call, command, recalled
-from forenotice.service.context import Service, UnitOfWork
+from forenotice.service.service import Service, UnitOfWork
 from forenotice.ssrf import OutgoingError, describe_status, origin
 from forenotice.store.subscriptions import Delivery, Subscription, SubscriptionFilter
 from forenotice.store.transaction import Reader

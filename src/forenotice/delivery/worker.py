@@ -15,8 +15,8 @@ from forenotice.delivery import cycle, messages
 from forenotice.delivery.cycle import Attempt, Lane, Outcome, Pauses
 from forenotice.runtime import Started
 from forenotice.service import views
-from forenotice.service.context import Service
 from forenotice.service.loops import Loop, time_until
+from forenotice.service.service import Service
 from forenotice.ssrf import OutgoingClient, OutgoingError, describe_status
 from forenotice.store.transaction import Reader
 

@@ -29,7 +29,7 @@ from forenotice.portal.pages import (
 )
 from forenotice.portal.pages.sign_in import SignIn, SignInLink
 from forenotice.portal.renderer import PLACE, Assets, Renderer
-from forenotice.service.context import Service
+from forenotice.service.service import Service
 
 ROOMS = (act, events, fleet, history, now, rollout_plan, rollouts, subscriptions, tokens)
 DECLARED: Sequence[Declared] = [declared for room in ROOMS for declared in room.pages.declared]

@@ -18,7 +18,7 @@ from forenotice.core.selectors import Selector
 from forenotice.portal import forms, responses
 from forenotice.portal.renderer import Renderer
 from forenotice.service.calls import Call
-from forenotice.service.context import Service
+from forenotice.service.service import Service
 from forenotice.service.tokens import Caller
 from forenotice.views import base
 

@@ -11,7 +11,7 @@ from forenotice import garbage_collection
 from forenotice.core import errors, journal
 from forenotice.core.draft import World
 from forenotice.core.roles import EVERYTHING, Access
-from forenotice.service.context import Service, UnitOfWork
+from forenotice.service.service import Service, UnitOfWork
 from forenotice.store.tokens import StoredResponse
 from forenotice.store.transaction import Reader
 from forenotice.store.writer import WriteRequest

@@ -12,7 +12,7 @@ from forenotice.views.history import AcceptedClock
 
 if TYPE_CHECKING:
     from forenotice.service.calls import Call
-    from forenotice.service.context import Service, UnitOfWork
+    from forenotice.service.service import Service, UnitOfWork
 
 log = structlog.get_logger()
 
@@ -106,7 +106,7 @@ def accept(service: "Service", call: "Call") -> AcceptedClock:
 
     Only while no service runs: a running one would bring the journal's time back.
     """
-    from forenotice.service.context import ALLOWANCES, UnitOfWork
+    from forenotice.service.service import ALLOWANCES, UnitOfWork
 
     with service.store.write() as transaction:
         correct(service, transaction)

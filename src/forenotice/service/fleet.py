@@ -12,7 +12,7 @@ from forenotice.core.membership import VmSpec
 from forenotice.core.reconciliation import Difference, FleetSpec
 from forenotice.service import fleetfile, views
 from forenotice.service.calls import Call, command
-from forenotice.service.context import Service, UnitOfWork
+from forenotice.service.service import Service, UnitOfWork
 from forenotice.views import fleet as shown
 from forenotice.views.base import Removed
 

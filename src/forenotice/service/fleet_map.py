@@ -10,7 +10,7 @@ import msgspec
 from forenotice.core.fleet import GROUP_PREFIX, STANDALONE_PREFIX, VmState, furthest, natural_key, vm_state
 from forenotice.core.lifecycle import is_listening
 from forenotice.core.selectors import Selector
-from forenotice.service.context import Service
+from forenotice.service.service import Service
 from forenotice.store.fleet import GroupFilter, Place
 from forenotice.store.transaction import Reader
 from forenotice.views.fleet import Cell, FleetMap, MappedVm, MapRow, Vm, VmWithState

@@ -11,7 +11,7 @@ from forenotice.core.fleet import ScopeKind
 from forenotice.core.membership import SETTABLE, VmSpec
 from forenotice.core.reconciliation import FleetSpec, GroupSpec, HostSpec
 from forenotice.service import views
-from forenotice.service.context import Service
+from forenotice.service.service import Service
 from forenotice.views.base import Request
 from forenotice.views.fleet import Facts, Fleet, GroupTable, HostTable, Policy, VmTable
 

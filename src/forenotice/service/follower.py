@@ -9,7 +9,7 @@ from forenotice.core import errors
 from forenotice.failures import Failures
 from forenotice.runtime import Started
 from forenotice.service import housekeeping
-from forenotice.service.context import Service
+from forenotice.service.service import Service
 
 log = structlog.get_logger()
 

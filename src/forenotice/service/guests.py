@@ -6,7 +6,7 @@ from datetime import datetime
 from forenotice.core import errors, lifecycle
 from forenotice.core.lifecycle import StartRequests
 from forenotice.core.timing import ENDED_APPROVABLE
-from forenotice.service.context import Service, UnitOfWork
+from forenotice.service.service import Service, UnitOfWork
 from forenotice.store.writer import GUESTS
 
 

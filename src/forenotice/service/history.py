@@ -12,7 +12,7 @@ from forenotice.core.draft import World
 from forenotice.core.selectors import Selector
 from forenotice.service import views, visibility
 from forenotice.service.calls import Call, command, recalled
-from forenotice.service.context import Service, UnitOfWork
+from forenotice.service.service import Service, UnitOfWork
 from forenotice.store.journal import JournalFilter
 from forenotice.store.retention import STAGES, Cursor, Stage, Step
 from forenotice.views import base, history

@@ -7,7 +7,7 @@ import structlog
 from forenotice.core import documents, errors
 from forenotice.service import clocks
 from forenotice.service.calls import REMEMBERED, Call
-from forenotice.service.context import Service, UnitOfWork
+from forenotice.service.service import Service, UnitOfWork
 
 log = structlog.get_logger()
 

@@ -11,7 +11,7 @@ from forenotice.core.draft import Draft, World
 from forenotice.core.operations import Kind
 from forenotice.service import views, visibility
 from forenotice.service.calls import Call, command
-from forenotice.service.context import Service, UnitOfWork
+from forenotice.service.service import Service, UnitOfWork
 from forenotice.store.fleet import HostFilter
 from forenotice.store.transaction import Reader
 from forenotice.views.maintenance import Event, Operation, Operations

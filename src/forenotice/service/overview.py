@@ -14,8 +14,8 @@ from forenotice.core.operations import Event, Status
 from forenotice.core.roles import Access, Need
 from forenotice.core.selectors import Selector
 from forenotice.service import queries, views, visibility
-from forenotice.service.context import Service
 from forenotice.service.queries import with_targets
+from forenotice.service.service import Service
 from forenotice.store.events import EventFilter, EventSummary
 from forenotice.store.journal import JournalFilter
 from forenotice.store.operations import OperationFilter

@@ -16,7 +16,7 @@ from forenotice.core.operations import Kind, Operation, Status
 from forenotice.core.selectors import Selector
 from forenotice.service import maintenance, views, visibility
 from forenotice.service.calls import Call
-from forenotice.service.context import Service, allowance_for
+from forenotice.service.service import Service, allowance_for
 from forenotice.views.maintenance import EndedOperation, Preview, PreviewedEvent, PreviewedOperation
 from forenotice.wire import document, versions
 

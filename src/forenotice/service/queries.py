@@ -9,7 +9,7 @@ from forenotice.core.draft import Draft, World
 from forenotice.core.operations import Event, EventType, Operation, Status
 from forenotice.core.selectors import Selector
 from forenotice.service import clocks, fleet_map, views, visibility
-from forenotice.service.context import Service
+from forenotice.service.service import Service
 from forenotice.store.events import EventFilter
 from forenotice.store.fleet import GroupFilter, HostFilter, VmFilter
 from forenotice.store.operations import OperationFilter

@@ -14,7 +14,7 @@ from forenotice.core.operations import Operation, Status
 from forenotice.core.roles import Access, Role
 from forenotice.service import views
 from forenotice.service.calls import Call, command
-from forenotice.service.context import Service, UnitOfWork
+from forenotice.service.service import Service, UnitOfWork
 from forenotice.service.tokens import Caller
 from forenotice.store.operations import DriverResult
 from forenotice.views import maintenance

@@ -11,8 +11,8 @@ from forenotice.core import errors, rollout_progress
 from forenotice.core.rollout_progress import GateCheck
 from forenotice.core.rollouts import GateResult, RolloutStatus
 from forenotice.service.calls import Call
-from forenotice.service.context import Service, UnitOfWork
 from forenotice.service.loops import Loop, time_until
+from forenotice.service.service import Service, UnitOfWork
 
 log = structlog.get_logger()
 

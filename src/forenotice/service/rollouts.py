@@ -10,8 +10,8 @@ from forenotice.core.roles import Access, Need
 from forenotice.core.rollouts import Rollout, RolloutHostStatus, RolloutSpec, RolloutStatus
 from forenotice.service import clocks, views
 from forenotice.service.calls import Call, command, recalled
-from forenotice.service.context import ALLOWANCES, Service, UnitOfWork
 from forenotice.service.queries import with_targets
+from forenotice.service.service import ALLOWANCES, Service, UnitOfWork
 from forenotice.service.views import NAMES
 from forenotice.store.rollouts import RolloutFilter
 from forenotice.store.transaction import Reader, Transaction

@@ -9,7 +9,7 @@ from forenotice.core import errors
 from forenotice.core.draft import World
 from forenotice.service import tokens
 from forenotice.service.calls import Call
-from forenotice.service.context import Service, UnitOfWork
+from forenotice.service.service import Service, UnitOfWork
 from forenotice.service.tokens import Caller
 from forenotice.store.tokens import Session, Token
 from forenotice.store.transaction import Reader

@@ -12,8 +12,8 @@ from forenotice.core.driver_calls import Outcome, Task
 from forenotice.core.fleet import Host
 from forenotice.core.operations import Operation, Status
 from forenotice.service import housekeeping, results
-from forenotice.service.context import Service, UnitOfWork
 from forenotice.service.loops import Interval, Loop, time_until
+from forenotice.service.service import Service, UnitOfWork
 from forenotice.store.transaction import Reader
 
 log = structlog.get_logger()

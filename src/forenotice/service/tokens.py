@@ -17,7 +17,7 @@ from forenotice.core import roles as network
 from forenotice.core.roles import Access, Role
 from forenotice.service import views
 from forenotice.service.calls import SYSTEM, Call, command
-from forenotice.service.context import Service, UnitOfWork
+from forenotice.service.service import Service, UnitOfWork
 from forenotice.settings.spans import NEVER, Span
 from forenotice.store.tokens import MOST_TOKENS, Token
 from forenotice.views import base

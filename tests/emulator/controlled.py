@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.acceptance.running import NEWEST, Said, ask
 
-from forenotice.emulator.control.listener import Control
+from forenotice.emulator.control import Control
 from forenotice.emulator.emulator import Emulator
 from forenotice.settings import Address
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 from forenotice.core import errors
 from forenotice.core.journal import Entry
 from forenotice.emulator import foreground
-from forenotice.emulator.control.listener import Control
+from forenotice.emulator.control import Control
 from forenotice.emulator.emulator import Emulator
 from forenotice.emulator.foreground import LogLine
 from forenotice.emulator.player import Deviation, Player

@@ -11,7 +11,7 @@ import pytest
 from tests.acceptance.running import DEADLINE, Said, ask, until
 
 from forenotice.core import errors
-from forenotice.emulator.control.listener import Control
+from forenotice.emulator.control import Control
 from forenotice.emulator.emulator import Emulator
 from forenotice.settings import Address
 
@@ -110,7 +110,7 @@ for name in ("AF_UNIX", "MSG_DONTWAIT", "MSG_MORE"):
     delattr(socket, name)
 
 from forenotice.emulator import run# The program; what follows is what it starts.
-from forenotice.emulator.control.listener import Control
+from forenotice.emulator.control import Control
 from forenotice.emulator.emulator import ANY_PORT, Emulator
 
 emulator = Emulator(as_vm="web-0")

@@ -12,7 +12,7 @@ from tests.acceptance.running import DEADLINE, until
 from tests.emulator.controlled import Controlled, controlled
 
 from forenotice.core.operations import Kind
-from forenotice.emulator.control.listener import Control
+from forenotice.emulator.control import Control
 from forenotice.emulator.emulator import Emulator
 from forenotice.emulator.portal import app
 from forenotice.emulator.simulation import Announcement

@@ -17,7 +17,7 @@ from tests.emulator.controlled import Controlled, controlled
 from tests.portal.running import HIDDEN, Answer, Visitor
 
 from forenotice.emulator import faults
-from forenotice.emulator.control.listener import Control
+from forenotice.emulator.control import Control
 from forenotice.emulator.emulator import Emulator
 from forenotice.emulator.scenarios import catalogue, preview
 from forenotice.settings import Address
@@ -179,7 +179,7 @@ WRONG = [
     ("/play", {"scenario": "reboot", "resources": "a, a", "how": "play"}, "give each resource once", 'value="a, a"'),
     ("/play", {"scenario": "rolling-update", "resources": "one"}, "give 3 names, not 1", 'value="one"'),
     ("/announce", {"kind": "reboot", "notice": "soon"}, "notice in the form must be a duration", 'value="soon"'),
-    ("/fault-on", {"name": "latency", "times": "many"}, "times is a whole number", 'value="many"'),
+    ("/fault-on", {"name": "latency", "times": "many"}, "times in the form must be", 'value="many"'),
     ("/fault-on", {"name": "latency", "amount": "-2s"}, "cannot be negative", 'value="-2s"'),
     ("/advance", {"by": ""}, "by in the form must be a duration", ""),
     ("/endpoint", {"vm": "not a name"}, "must be a name", ""),
@@ -209,8 +209,8 @@ def test_what_is_filled_in_wrongly_is_told_and_kept(
         ("/advance", {"by": "5 m"}, "/"),
         ("/fault-on", {"name": "latency"}, "/#switch-latency"),
         ("/fault-off", {"name": "latency"}, "/#switch-latency"),
-        ("/play", {"scenario": "reboot", "how": "play"}, "/#run"),
-        ("/play?scenario=reboot", {"scenario": "reboot", "how": "step"}, "/?scenario=reboot#by-step"),
+        ("/play", {"scenario": "reboot", "how": "play"}, "/#run-play"),
+        ("/play?scenario=reboot", {"scenario": "reboot", "how": "step"}, "/?scenario=reboot#run-step"),
         ("/reset", {}, "/#reset"),
         ("/announce", {"kind": "freeze"}, "/#events"),
         ("/endpoint", {"vm": "web-0"}, "/"),
@@ -394,7 +394,7 @@ EVIL = {"Host": "evil.example", "Accept": "text/html"}
 REFUSED = [
     *(("GET", path, None, EVIL, 400, "in the Host header is not") for path in ("/", "/live", "/static/x/portal.css")),
     *(
-        (method, path, None, {}, 405, f"{method} is not what {path} is for")
+        (method, path, None, {}, 405, f"{method} is not possible here")
         for method, path in (("POST", "/"), ("PUT", "/reset"), ("POST", "/live"), ("DELETE", "/static/x/portal.css"))
     ),
     ("GET", "/nowhere", None, {"Accept": "text/html"}, 404, "There is no page /nowhere."),
@@ -439,7 +439,7 @@ def test_nothing_of_the_service_is_needed() -> None:
         [
             sys.executable,
             "-c",
-            f"import sys; sys.modules |= dict.fromkeys({absent}); import forenotice.emulator.control.app",
+            f"import sys; sys.modules |= dict.fromkeys({absent}); import forenotice.emulator.api",
         ],
         capture_output=True,
         text=True,

@@ -30,6 +30,10 @@ def load(name: str) -> Scenario:
 def load_any(name_or_path: str, resources: Sequence[str] = (), seed: int | None = None) -> Scenario:
     """One of ours, or a file; with other VMs and another seed, if given. What cannot be played is refused."""
     scenario = _from_file(Path(name_or_path)) if _is_path(name_or_path) else load(name_or_path)
+    return adapted(scenario, resources, seed)
+
+
+def adapted(scenario: Scenario, resources: Sequence[str], seed: int | None) -> Scenario:
     if resources:
         scenario = scenario.on(tuple(resources))
     if seed is not None:

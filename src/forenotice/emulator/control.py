@@ -50,7 +50,7 @@ class Control:
         if not await self._is_called():
             return
         from forenotice.control.server import ControlServer
-        from forenotice.emulator.control.app import App, Controller
+        from forenotice.emulator.api import App, Controller
         from forenotice.emulator.portal.app import Pages
 
         controller = Controller(self._emulator)

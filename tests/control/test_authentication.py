@@ -10,7 +10,7 @@ import pytest
 import structlog
 from tests.control.running import Control
 
-from forenotice.control import refusals
+from forenotice.control import limits
 from forenotice.service import calls, tokens
 
 
@@ -102,12 +102,12 @@ def test_a_token_is_rotated(control: Control) -> None:
 
 
 def test_a_flood_of_refusals_does_not_drown_the_log(control: Control) -> None:
-    found = refusals.Refusals(control.metrics)
+    found = limits.Refusals(control.metrics)
     with structlog.testing.capture_logs() as logs:
         for number in range(5000):
             address = f"2001:db8:{number % 3000:x}::1"
             found.note(401, address=address, token="", method="GET", path="/v1/hosts")
-    assert len(logs) <= refusals.LINES_AT_ONCE + 20
+    assert len(logs) <= limits.LINES_AT_ONCE + 20
     assert b'forenotice_refused_total{status="401"} 5000.0' in control.metrics.render()
 
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 from tests.control.running import DEADLINE, Control, Said, running
 
-from forenotice.control import app, health
+from forenotice.control import app
 from forenotice.control.api import DESCRIPTION, ROUTES, ApiRequest
 from forenotice.control.router import Route, Router
 from forenotice.service import calls, tokens
@@ -109,7 +109,7 @@ OPEN = {"GET /healthz", "GET /readyz", "GET /metrics"}
 
 
 def test_every_endpoint_declares_what_it_needs_and_is_in_the_table(control: Control) -> None:
-    assert {f"{route.method} {route.path}" for route in health.ROUTES} == OPEN
+    assert {f"{route.method} {route.path}" for route in app.MONITORING.routes} == OPEN
     found = {f"{route.method} {route.path}": route for route in ROUTES}
     assert [name for name, route in found.items() if route.need is None] == []
     described = {

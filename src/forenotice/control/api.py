@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -12,10 +13,9 @@ import msgspec
 from starlette.responses import Response, StreamingResponse
 
 from forenotice.control import export, openapi, parameters, responses, stream
-from forenotice.control.router import Route
+from forenotice.control.router import Handler, Route
 from forenotice.core import errors
 from forenotice.core.fleet import group_key
-from forenotice.core.operations import Status
 from forenotice.core.roles import Access, Need
 from forenotice.core.selectors import Selector
 from forenotice.delivery import subscriptions
@@ -127,84 +127,16 @@ def show_description(request: ApiRequest) -> Response:
     return responses.JsonResponse(request.api.description)
 
 
-def list_hosts(request: ApiRequest, query: parameters.HostQuery) -> Page[fleet_views.Host]:
-    return queries.hosts(request.service, **query.paging, name=query.name, cordoned=query.cordoned)
-
-
-def add_host(request: ApiRequest, body: fleet_views.NewHost) -> fleet_views.Host:
-    return fleet.add_host(request.service, request.call, body)
-
-
-def show_host(request: ApiRequest, name: Name) -> fleet_views.Host:
-    return queries.host(request.service, name)
-
-
-def change_host(request: ApiRequest, name: Name, body: fleet_views.HostChange) -> fleet_views.Host:
-    return fleet.set_host(request.service, request.call, name, body)
-
-
-def remove_host(request: ApiRequest, name: Name) -> base.Removed:
-    return fleet.remove_host(request.service, request.call, name)
-
-
-def list_vms(request: ApiRequest, query: parameters.VmQuery) -> Page[fleet_views.Vm]:
-    return queries.vms(
-        request.service,
-        **query.paging,
-        name=query.name,
-        host=query.host,
-        group=query.group,
-        spot=query.spot,
-        seen=request.seen,
-    )
-
-
 def add_vm(request: ApiRequest, body: fleet_views.NewVm) -> fleet_views.AddedVm:
     return fleet.add_vm(request.service, request.call, body.spec())
-
-
-def show_vm(request: ApiRequest, name: Name) -> fleet_views.Vm:
-    return queries.vm(request.service, name, request.seen)
-
-
-def change_vm(request: ApiRequest, name: Name, body: fleet_views.VmChange) -> fleet_views.Vm:
-    return fleet.set_vm(request.service, request.call, name, body)
-
-
-def remove_vm(request: ApiRequest, name: Name) -> base.Removed:
-    return fleet.remove_vm(request.service, request.call, name)
-
-
-def change_vm_policy(request: ApiRequest, name: Name, body: fleet_views.PolicyChange) -> fleet_views.Policy:
-    return fleet.set_vm_policy(request.service, request.call, name, body)
-
-
-def list_groups(request: ApiRequest, query: parameters.GroupQuery) -> Page[fleet_views.Group]:
-    return queries.groups(request.service, **query.paging, name=query.name, seen=request.seen)
-
-
-def add_group(request: ApiRequest, body: fleet_views.NewGroup) -> fleet_views.AddedGroup:
-    return fleet.add_group(request.service, request.call, body)
-
-
-def show_group(request: ApiRequest, name: Name) -> fleet_views.Group:
-    return queries.group(request.service, name, request.seen)
 
 
 def change_group(request: ApiRequest, name: Name, body: fleet_views.GroupChange) -> fleet_views.Group:
     return fleet.set_group(request.service, request.call, name, body.policy)
 
 
-def remove_group(request: ApiRequest, name: Name) -> base.Removed:
-    return fleet.remove_group(request.service, request.call, name)
-
-
 def change_group_policy(request: ApiRequest, name: Name, body: fleet_views.PolicyChange) -> fleet_views.Policy:
     return fleet.set_policy(request.service, request.call, group_key(name), body)
-
-
-def export_fleet(request: ApiRequest) -> fleet_views.Fleet:
-    return fleetfile.export(request.service)
 
 
 def apply_fleet(request: ApiRequest, query: parameters.Apply) -> fleet_views.Applied:
@@ -220,38 +152,12 @@ def diff_fleet(request: ApiRequest) -> fleet_views.Compared:
     return fleet.diff(request.service, request.document())
 
 
-def list_operations(request: ApiRequest, query: parameters.OperationQuery) -> Page[maintenance_views.Operation]:
-    return queries.operations(
-        request.service,
-        **query.paging,
-        live=query.live,
-        status=query.status,
-        host=query.host,
-        kind=query.kind,
-        rollout=query.rollout and query.rollout.lower(),
-        seen=request.seen,
-    )
-
-
 def schedule_operations(request: ApiRequest, body: maintenance_views.NewOperation) -> maintenance_views.Operations:
     """One operation for each VM (restart, redeploy, eviction, deletion) or host (the others): all of them or none."""
     notice = None if body.notice_minutes is None else timedelta(minutes=body.notice_minutes)
     return maintenance.schedule(
         request.service, request.call, kind=body.kind, names=body.names, notice=notice, reason=body.reason
     )
-
-
-def show_operation(request: ApiRequest, operation_id: base.Id) -> maintenance_views.Operation:
-    return queries.operation(request.service, operation_id, request.seen)
-
-
-def explain_operation(request: ApiRequest, operation_id: base.Id) -> maintenance_views.OperationExplanation:
-    """Why it waits: for whom, for what, since when, until when."""
-    return queries.explain_operation(request.service, operation_id, request.seen)
-
-
-def cancel_operation(request: ApiRequest, operation_id: base.Id) -> maintenance_views.Operation:
-    return maintenance.cancel_operation(request.service, request.call, operation_id)
 
 
 def report_result(
@@ -267,43 +173,6 @@ def report_result(
     )
 
 
-def list_events(request: ApiRequest, query: parameters.EventQuery) -> Page[maintenance_views.Event]:
-    return queries.events(
-        request.service,
-        **query.paging,
-        live=query.live,
-        status=query.status and Status(query.status),
-        event_type=query.type,
-        group=query.group,
-        vm=query.vm,
-        seen=request.seen,
-    )
-
-
-def show_event(request: ApiRequest, event_id: base.Id) -> maintenance_views.Event:
-    return queries.event(request.service, event_id, request.seen)
-
-
-def explain_event(request: ApiRequest, event_id: base.Id) -> maintenance_views.EventExplanation:
-    """Why it waits: for whom, for what, until when."""
-    return queries.explain_event(request.service, event_id, request.seen)
-
-
-def approve_event(request: ApiRequest, event_id: base.Id) -> maintenance_views.Event:
-    """Approve in place of the event's guests."""
-    return maintenance.approve(request.service, request.call, event_id)
-
-
-def cancel_event(request: ApiRequest, event_id: base.Id) -> maintenance_views.Operation:
-    """Cancel the whole operation, while it is Scheduled."""
-    return maintenance.cancel_event(request.service, request.call, event_id)
-
-
-def list_rollouts(request: ApiRequest, query: parameters.RolloutQuery) -> Page[rollout_views.ListedRollout]:
-    """The newest first."""
-    return rollouts.page(request.service, **query.paging, live=query.live, status=query.status, access=request.access)
-
-
 def start_rollout(request: ApiRequest, body: rollout_views.NewRollout) -> rollout_views.Rollout:
     """Maintenance of many hosts, wave by wave; refused when some budget or window makes it impossible."""
     call = request.call.because(body.reason)
@@ -313,21 +182,6 @@ def start_rollout(request: ApiRequest, body: rollout_views.NewRollout) -> rollou
 def plan_rollout(request: ApiRequest, body: rollout_views.NewRollout) -> rollout_views.RolloutPlan:
     """How it would go if it were started now; nothing is done."""
     return rollouts.plan(request.service, body.spec(body.reason))
-
-
-def show_rollout(request: ApiRequest, rollout_id: base.Id) -> rollout_views.Rollout:
-    return rollouts.show(request.service, rollout_id, request.access)
-
-
-def list_rollout_hosts(
-    request: ApiRequest, rollout_id: base.Id, query: parameters.RolloutHostQuery
-) -> Page[rollout_views.RolloutHost]:
-    return rollouts.hosts(request.service, rollout_id, after=query.after, limit=query.limit, status=query.status)
-
-
-def explain_rollout(request: ApiRequest, rollout_id: base.Id) -> maintenance_views.RolloutExplanation:
-    """Why it is where it is: its pause, its gate, its windows, whom its operations wait for."""
-    return rollouts.explain(request.service, rollout_id)
 
 
 def pause_rollout(
@@ -388,60 +242,11 @@ def stream_history(request: ApiRequest, query: parameters.StreamQuery) -> stream
     return stream.EventStream(tail, position, query, request.caller, request.is_allowed)
 
 
-def list_subscriptions(
-    request: ApiRequest, query: parameters.SubscriptionQuery
-) -> Page[subscription_views.Subscription]:
-    return subscriptions.list_all(request.service, **query.paging, name=query.name, access=request.access)
-
-
-def add_subscription(
-    request: ApiRequest, body: subscription_views.NewSubscription
-) -> subscription_views.CreatedSubscription:
-    """Push what happens to a receiver, as signed CloudEvents. The secret is shown this once."""
-    return subscriptions.create(request.service, request.call, body)
-
-
-def show_subscription(request: ApiRequest, name: parameters.IdOrName) -> subscription_views.Subscription:
-    return subscriptions.show(request.service, name, request.access)
-
-
-def change_subscription(
-    request: ApiRequest, name: parameters.IdOrName, body: subscription_views.SubscriptionChange
-) -> subscription_views.Subscription:
-    return subscriptions.change(request.service, request.call, name, body)
-
-
-def remove_subscription(request: ApiRequest, name: parameters.IdOrName) -> base.Removed:
-    """With its pending deliveries."""
-    return subscriptions.remove(request.service, request.call, name)
-
-
-def resume_subscription(request: ApiRequest, name: parameters.IdOrName) -> subscription_views.Subscription:
-    """One that is parked goes on where it was; one that pauses after failures tries at once."""
-    return subscriptions.resume(request.service, request.call, name)
-
-
 def replay_subscription(
     request: ApiRequest, name: parameters.IdOrName, body: subscription_views.Replay
 ) -> subscription_views.Subscription:
     """Deliver again all that is behind a journal position, under the same ids."""
     return subscriptions.replay(request.service, request.call, name, body.after)
-
-
-def try_subscription(request: ApiRequest, name: parameters.IdOrName) -> subscription_views.TestResult:
-    """Send the receiver one message now, and show its response."""
-    return subscriptions.test(request.service, request.call, name)
-
-
-def list_deliveries(
-    request: ApiRequest, name: parameters.IdOrName, query: parameters.DeliveryQuery
-) -> Page[subscription_views.Delivery]:
-    """Its pending deliveries, with what went wrong."""
-    return subscriptions.deliveries(request.service, name, after=query.after, limit=query.limit)
-
-
-def list_tokens(request: ApiRequest, query: parameters.Oldest) -> Page[token_views.Token]:
-    return tokens.page(request.service, **query.paging)
 
 
 def create_token(request: ApiRequest, body: token_views.NewToken) -> token_views.CreatedToken:
@@ -468,67 +273,107 @@ def rotate_token(request: ApiRequest, token_id: base.Id, body: token_views.Token
     )
 
 
-def revoke_token(request: ApiRequest, token_id: base.Id) -> token_views.Token:
-    return tokens.revoke(request.service, request.call, token_id)
+ID_OR_NAME: Mapping[str, Any] = {"name": parameters.IdOrName}
+ABOUT: Mapping[str, str] = {
+    "explain_operation": "Why it waits: for whom, for what, since when, until when.",
+    "explain_event": "Why it waits: for whom, for what, until when.",
+    "approve_event": "Approve in place of the event's guests.",
+    "cancel_event": "Cancel the whole operation, while it is Scheduled.",
+    "list_rollouts": "The newest first.",
+    "explain_rollout": "Why it is where it is: its pause, its gate, its windows, whom its operations wait for.",
+    "add_subscription": "Push what happens to a receiver, as signed CloudEvents. The secret is shown this once.",
+    "remove_subscription": "With its pending deliveries.",
+    "resume_subscription": "One that is parked goes on where it was; one that pauses after failures tries at once.",
+    "try_subscription": "Send the receiver one message now, and show its response.",
+    "list_deliveries": "Its pending deliveries, with what went wrong.",
+}
+"""Descriptions of the service's functions; handlers have docstrings."""
 
+
+def _route(method: str, path: str, need: Need, handler: Handler, name: str = "", **options: Any) -> Route:
+    return Route(method, path, need, handler, name, about=ABOUT.get(name, ""), **options)
+
+
+_get, _post, _patch, _delete = (partial(_route, method) for method in ("GET", "POST", "PATCH", "DELETE"))
 
 ROUTES = (
-    Route("GET", DESCRIPTION, Need.SEE, show_description, described=False),
-    Route("GET", "/v1/hosts", Need.OVERSEE, list_hosts),
-    Route("POST", "/v1/hosts", Need.MANAGE, add_host, status=201),
-    Route("GET", "/v1/hosts/{name}", Need.OVERSEE, show_host),
-    Route("PATCH", "/v1/hosts/{name}", Need.MANAGE, change_host),
-    Route("DELETE", "/v1/hosts/{name}", Need.MANAGE, remove_host),
-    Route("GET", "/v1/vms", Need.SEE, list_vms),
-    Route("POST", "/v1/vms", Need.MANAGE, add_vm, status=201),
-    Route("GET", "/v1/vms/{name}", Need.SEE, show_vm),
-    Route("PATCH", "/v1/vms/{name}", Need.MANAGE, change_vm),
-    Route("DELETE", "/v1/vms/{name}", Need.MANAGE, remove_vm),
-    Route("PATCH", "/v1/vms/{name}/policy", Need.MANAGE, change_vm_policy),
-    Route("GET", "/v1/groups", Need.SEE, list_groups),
-    Route("POST", "/v1/groups", Need.MANAGE, add_group, status=201),
-    Route("GET", "/v1/groups/{name}", Need.SEE, show_group),
-    Route("PATCH", "/v1/groups/{name}", Need.MANAGE, change_group),
-    Route("DELETE", "/v1/groups/{name}", Need.MANAGE, remove_group),
-    Route("PATCH", "/v1/groups/{name}/policy", Need.MANAGE, change_group_policy),
-    Route("GET", "/v1/fleet", Need.OVERSEE, export_fleet),
-    Route("POST", "/v1/fleet", Need.MANAGE, apply_fleet, accepts=DOCUMENT),
-    Route("POST", "/v1/fleet/diff", Need.OVERSEE, diff_fleet, accepts=DOCUMENT, changes=False, expensive=True),
-    Route("GET", "/v1/operations", Need.SEE, list_operations),
-    Route("POST", "/v1/operations", Need.OPERATE, schedule_operations, status=201),
-    Route("GET", "/v1/operations/{operation_id}", Need.SEE, show_operation),
-    Route("GET", "/v1/operations/{operation_id}/explanation", Need.SEE, explain_operation),
-    Route("POST", "/v1/operations/{operation_id}/cancel", Need.OPERATE, cancel_operation),
-    Route("POST", "/v1/operations/{operation_id}/result", Need.MANAGE, report_result),
-    Route("GET", "/v1/events", Need.SEE, list_events),
-    Route("GET", "/v1/events/{event_id}", Need.SEE, show_event),
-    Route("GET", "/v1/events/{event_id}/explanation", Need.SEE, explain_event),
-    Route("POST", "/v1/events/{event_id}/approve", Need.OPERATE, approve_event),
-    Route("POST", "/v1/events/{event_id}/cancel", Need.OPERATE, cancel_event),
-    Route("GET", "/v1/rollouts", Need.OVERSEE, list_rollouts),
-    Route("POST", "/v1/rollouts", Need.MANAGE, start_rollout, status=201),
-    Route("POST", "/v1/rollouts/plan", Need.OVERSEE, plan_rollout, changes=False, expensive=True),
-    Route("GET", "/v1/rollouts/{rollout_id}", Need.OVERSEE, show_rollout),
-    Route("GET", "/v1/rollouts/{rollout_id}/hosts", Need.OVERSEE, list_rollout_hosts),
-    Route("GET", "/v1/rollouts/{rollout_id}/explanation", Need.OVERSEE, explain_rollout),
-    Route("POST", "/v1/rollouts/{rollout_id}/pause", Need.MANAGE, pause_rollout),
-    Route("POST", "/v1/rollouts/{rollout_id}/resume", Need.MANAGE, resume_rollout),
-    Route("POST", "/v1/rollouts/{rollout_id}/cancel", Need.MANAGE, cancel_rollout),
-    Route("GET", "/v1/history", Need.SEE, list_history),
-    Route("GET", "/v1/history/export", Need.SEE, export_history, sends=EXPORTED),
-    Route("POST", "/v1/history/prune", Need.MANAGE, prune_history),
-    Route("GET", "/v1/stream", Need.SEE, stream_history, sends=STREAMED, headers=[LAST_EVENT_ID]),
-    Route("GET", "/v1/subscriptions", Need.OVERSEE, list_subscriptions),
-    Route("POST", "/v1/subscriptions", Need.MANAGE, add_subscription, status=201),
-    Route("GET", "/v1/subscriptions/{name}", Need.OVERSEE, show_subscription),
-    Route("PATCH", "/v1/subscriptions/{name}", Need.MANAGE, change_subscription),
-    Route("DELETE", "/v1/subscriptions/{name}", Need.MANAGE, remove_subscription),
-    Route("POST", "/v1/subscriptions/{name}/resume", Need.MANAGE, resume_subscription),
-    Route("POST", "/v1/subscriptions/{name}/replay", Need.MANAGE, replay_subscription),
-    Route("POST", "/v1/subscriptions/{name}/test", Need.MANAGE, try_subscription),
-    Route("GET", "/v1/subscriptions/{name}/deliveries", Need.OVERSEE, list_deliveries),
-    Route("GET", "/v1/tokens", Need.ADMINISTER, list_tokens),
-    Route("POST", "/v1/tokens", Need.ADMINISTER, create_token, status=201),
-    Route("POST", "/v1/tokens/{token_id}/rotate", Need.ADMINISTER, rotate_token),
-    Route("DELETE", "/v1/tokens/{token_id}", Need.ADMINISTER, revoke_token),
+    _get(DESCRIPTION, Need.SEE, show_description, described=False),
+    _get("/v1/hosts", Need.OVERSEE, queries.hosts, "list_hosts", query=parameters.HostQuery),
+    _post("/v1/hosts", Need.MANAGE, fleet.add_host, "add_host", status=201),
+    _get("/v1/hosts/{name}", Need.OVERSEE, queries.host, "show_host"),
+    _patch("/v1/hosts/{name}", Need.MANAGE, fleet.set_host, "change_host"),
+    _delete("/v1/hosts/{name}", Need.MANAGE, fleet.remove_host, "remove_host"),
+    _get("/v1/vms", Need.SEE, queries.vms, "list_vms", query=parameters.VmQuery),
+    _post("/v1/vms", Need.MANAGE, add_vm, status=201),
+    _get("/v1/vms/{name}", Need.SEE, queries.vm, "show_vm"),
+    _patch("/v1/vms/{name}", Need.MANAGE, fleet.set_vm, "change_vm"),
+    _delete("/v1/vms/{name}", Need.MANAGE, fleet.remove_vm, "remove_vm"),
+    _patch("/v1/vms/{name}/policy", Need.MANAGE, fleet.set_vm_policy, "change_vm_policy"),
+    _get("/v1/groups", Need.SEE, queries.groups, "list_groups", query=parameters.GroupQuery),
+    _post("/v1/groups", Need.MANAGE, fleet.add_group, "add_group", status=201),
+    _get("/v1/groups/{name}", Need.SEE, queries.group, "show_group"),
+    _patch("/v1/groups/{name}", Need.MANAGE, change_group),
+    _delete("/v1/groups/{name}", Need.MANAGE, fleet.remove_group, "remove_group"),
+    _patch("/v1/groups/{name}/policy", Need.MANAGE, change_group_policy),
+    _get("/v1/fleet", Need.OVERSEE, fleetfile.export, "export_fleet"),
+    _post("/v1/fleet", Need.MANAGE, apply_fleet, accepts=DOCUMENT),
+    _post("/v1/fleet/diff", Need.OVERSEE, diff_fleet, accepts=DOCUMENT, changes=False, expensive=True),
+    _get("/v1/operations", Need.SEE, queries.operations, "list_operations", query=parameters.OperationQuery),
+    _post("/v1/operations", Need.OPERATE, schedule_operations, status=201),
+    _get("/v1/operations/{operation_id}", Need.SEE, queries.operation, "show_operation"),
+    _get("/v1/operations/{operation_id}/explanation", Need.SEE, queries.explain_operation, "explain_operation"),
+    _post("/v1/operations/{operation_id}/cancel", Need.OPERATE, maintenance.cancel_operation, "cancel_operation"),
+    _post("/v1/operations/{operation_id}/result", Need.MANAGE, report_result),
+    _get("/v1/events", Need.SEE, queries.events, "list_events", query=parameters.EventQuery),
+    _get("/v1/events/{event_id}", Need.SEE, queries.event, "show_event"),
+    _get("/v1/events/{event_id}/explanation", Need.SEE, queries.explain_event, "explain_event"),
+    _post("/v1/events/{event_id}/approve", Need.OPERATE, maintenance.approve, "approve_event"),
+    _post("/v1/events/{event_id}/cancel", Need.OPERATE, maintenance.cancel_event, "cancel_event"),
+    _get("/v1/rollouts", Need.OVERSEE, rollouts.page, "list_rollouts", query=parameters.RolloutQuery),
+    _post("/v1/rollouts", Need.MANAGE, start_rollout, status=201),
+    _post("/v1/rollouts/plan", Need.OVERSEE, plan_rollout, changes=False, expensive=True),
+    _get("/v1/rollouts/{rollout_id}", Need.OVERSEE, rollouts.show, "show_rollout"),
+    _get(
+        "/v1/rollouts/{rollout_id}/hosts",
+        Need.OVERSEE,
+        rollouts.hosts,
+        "list_rollout_hosts",
+        query=parameters.RolloutHostQuery,
+    ),
+    _get("/v1/rollouts/{rollout_id}/explanation", Need.OVERSEE, rollouts.explain, "explain_rollout"),
+    _post("/v1/rollouts/{rollout_id}/pause", Need.MANAGE, pause_rollout),
+    _post("/v1/rollouts/{rollout_id}/resume", Need.MANAGE, resume_rollout),
+    _post("/v1/rollouts/{rollout_id}/cancel", Need.MANAGE, cancel_rollout),
+    _get("/v1/history", Need.SEE, list_history),
+    _get("/v1/history/export", Need.SEE, export_history, sends=EXPORTED),
+    _post("/v1/history/prune", Need.MANAGE, prune_history),
+    _get("/v1/stream", Need.SEE, stream_history, sends=STREAMED, headers=[LAST_EVENT_ID]),
+    _get(
+        "/v1/subscriptions",
+        Need.OVERSEE,
+        subscriptions.list_all,
+        "list_subscriptions",
+        query=parameters.SubscriptionQuery,
+    ),
+    _post("/v1/subscriptions", Need.MANAGE, subscriptions.create, "add_subscription", status=201),
+    _get("/v1/subscriptions/{name}", Need.OVERSEE, subscriptions.show, "show_subscription", kinds=ID_OR_NAME),
+    _patch("/v1/subscriptions/{name}", Need.MANAGE, subscriptions.change, "change_subscription", kinds=ID_OR_NAME),
+    _delete("/v1/subscriptions/{name}", Need.MANAGE, subscriptions.remove, "remove_subscription", kinds=ID_OR_NAME),
+    _post(
+        "/v1/subscriptions/{name}/resume", Need.MANAGE, subscriptions.resume, "resume_subscription", kinds=ID_OR_NAME
+    ),
+    _post("/v1/subscriptions/{name}/replay", Need.MANAGE, replay_subscription, kinds=ID_OR_NAME),
+    _post("/v1/subscriptions/{name}/test", Need.MANAGE, subscriptions.test, "try_subscription", kinds=ID_OR_NAME),
+    _get(
+        "/v1/subscriptions/{name}/deliveries",
+        Need.OVERSEE,
+        subscriptions.deliveries,
+        "list_deliveries",
+        query=parameters.DeliveryQuery,
+        kinds=ID_OR_NAME,
+    ),
+    _get("/v1/tokens", Need.ADMINISTER, tokens.page, "list_tokens", query=parameters.Oldest),
+    _post("/v1/tokens", Need.ADMINISTER, create_token, status=201),
+    _post("/v1/tokens/{token_id}/rotate", Need.ADMINISTER, rotate_token),
+    _delete("/v1/tokens/{token_id}", Need.ADMINISTER, tokens.revoke, "revoke_token"),
 )

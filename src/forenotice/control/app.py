@@ -1,28 +1,92 @@
 """The control plane's application: a valid token first, then what its role is granted, then the body, then a route."""
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Callable, Iterable
 from functools import cached_property, partial
+from typing import Any, TypeVar, cast
 
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from forenotice.control import api, health, limits, openapi, requests
+from forenotice.control import api, limits, openapi, requests, responses
 from forenotice.control.api import PREFIX, ApiRequest
-from forenotice.control.limits import ConcurrencyLimit, Slot, TokenLimits
-from forenotice.control.metrics import Metrics
-from forenotice.control.refusals import Refusals
+from forenotice.control.limits import ConcurrencyLimit, Refusals, Slot, TokenLimits
+from forenotice.control.metrics import CONTENT_TYPE, Metrics
+from forenotice.control.responses import JsonResponse
 from forenotice.control.router import Route, Router, respond
 from forenotice.control.stream import Tail
-from forenotice.core import errors
-from forenotice.service import results, tokens
+from forenotice.core import errors, explanations
+from forenotice.logs import log
+from forenotice.service import clocks, housekeeping, results, tokens
 from forenotice.service.service import Service
 from forenotice.service.tokens import Caller
 
 LARGEST = 4 * 1024 * 1024
 LARGEST_FLEET = 64 * 1024 * 1024
+T = TypeVar("T")
+
+
+# Monitoring, without a token
+
+
+class Monitoring:
+    """Requests at the same time share one look, because without a token none gets a thread of its own."""
+
+    def __init__(self, service: Service, metrics: Metrics) -> None:
+        self.service = service
+        self.metrics = metrics
+        self._under_way: dict[str, asyncio.Task[Any]] = {}
+
+    async def look(self, at: str, take: Callable[[], T]) -> T:
+        if at not in self._under_way:
+            self._under_way[at] = looking = asyncio.create_task(run_in_threadpool(take))
+            looking.add_done_callback(lambda _: self._under_way.pop(at))
+        return cast(T, await asyncio.shield(self._under_way[at]))
+
+
+async def healthz(_: Monitoring) -> Response:
+    return JsonResponse({"status": "alive"})
+
+
+async def readyz(monitoring: Monitoring) -> Response:
+    """Ready while all threads turn, and the store can be read and written; otherwise 503, like every command."""
+    found = await monitoring.look("readyz", partial(_readiness, monitoring.service))
+    return responses.refusal(found) if isinstance(found, errors.UnavailableError) else JsonResponse(found)
+
+
+async def metrics(monitoring: Monitoring) -> Response:
+    return Response(await monitoring.look("metrics", monitoring.metrics.render), media_type=CONTENT_TYPE)
+
+
+def _readiness(service: Service) -> dict[str, str] | errors.UnavailableError:
+    if problems := housekeeping.problems(service):
+        return _unready(service, "; ".join(problems), errors.UnavailableError(f"Not ready: {'; '.join(problems)}."))
+    try:
+        housekeeping.require_ready(service)
+    except (errors.UnavailableError, errors.UnsoundError) as error:
+        # A response without a token does not tell where the store is.
+        return _unready(service, error.message, errors.UnavailableError())
+    service.unready.over()
+    behind = service.clock.behind
+    clock = {"clock": explanations.clock_behind(behind)} if behind > clocks.WORTH_TELLING else {}
+    return {"status": "ready", **clock}
+
+
+def _unready(service: Service, reason: str, error: errors.UnavailableError) -> errors.UnavailableError:
+    if service.unready.again(reason):
+        log.warning("Not ready", action="control.unready", reason=reason, times=service.unready.times)
+    return error
+
+
+MONITORING = Router(
+    [Route("GET", f"/{each.__name__}", None, each, described=False) for each in (healthz, readyz, metrics)],
+    api.DESCRIPTION,
+)
 V1 = Router(api.ROUTES, api.DESCRIPTION)
-MONITORING = Router(health.ROUTES, api.DESCRIPTION)
+
+
+# The API
 
 
 def described() -> openapi.Schema:
@@ -50,7 +114,7 @@ class Api:
         self.limits = TokenLimits(token_rate)
         self.expensive = ConcurrencyLimit()
         self.refusals = Refusals(service.telemetry)
-        self.monitoring = health.Monitoring(service, metrics)
+        self.monitoring = Monitoring(service, metrics)
 
     @cached_property
     def description(self) -> openapi.Schema:

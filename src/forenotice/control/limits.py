@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from http import HTTPStatus
@@ -13,7 +13,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from forenotice.control import requests, responses
 from forenotice.control.connection_limits import address_of
 from forenotice.core import errors
-from forenotice.rate import Buckets
+from forenotice.failures import has_doubled
+from forenotice.logs import log
+from forenotice.rate import Buckets, Rate
+from forenotice.service.service import Telemetry
 
 MOST_OF_ONE = 64
 """Requests of one token under way, including those whose body is still arriving: a quarter of all connections."""
@@ -156,3 +159,51 @@ def recognise(scope: Scope) -> None:
 def _shown(scope: Scope) -> bytes:
     given = (requests.header(scope["headers"], name) for name in (b"authorization", b"cookie"))
     return hashlib.sha256(b"\0".join(given)).digest()
+
+
+TRACED = frozenset({401, 403, 429})
+KNOWN = 1000
+"""Callers whose refusals are counted."""
+LINES_A_SECOND, LINES_AT_ONCE = 1.0, 20.0
+
+
+class Refusals:
+    """Logs the first, second, fourth and so on of each caller, and a limited number a second of all together."""
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        self._telemetry = telemetry
+        self._counts: OrderedDict[tuple[int, str, str], int] = OrderedDict()
+        self._rate = Rate(LINES_A_SECOND, LINES_AT_ONCE)
+        self._full_at = 0.0
+        self._unlogged = 0
+
+    def note(self, status: int, *, address: str, token: str, method: str, path: str) -> None:
+        """Ignores other statuses. `token` is the token's id, if known; the secret is never logged."""
+        if status not in TRACED:
+            return
+        self._telemetry.refused(status)
+        count = self._counted((status, str(address_of(address)) if address else "", token))
+        full_at = self._rate.take(self._full_at, monotonic())
+        if not has_doubled(count) or full_at < 0:
+            self._unlogged += 1
+            return
+        self._full_at = full_at
+        unlogged, self._unlogged = self._unlogged, 0
+        log.warning(
+            "A caller was refused",
+            action="control.refused",
+            status=status,
+            address=address,
+            token=token,
+            method=method,
+            path=path[:200],
+            count=count,
+            unlogged=unlogged,
+        )
+
+    def _counted(self, caller: tuple[int, str, str]) -> int:
+        self._counts[caller] = count = self._counts.get(caller, 0) + 1
+        self._counts.move_to_end(caller)
+        if len(self._counts) > KNOWN:
+            self._counts.popitem(last=False)
+        return count

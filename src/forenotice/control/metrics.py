@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
+from functools import partial
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -9,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from forenotice import __version__, logs
-from forenotice.control.refusals import TRACED
+from forenotice.control.limits import TRACED
 from forenotice.core import errors
 from forenotice.core.operations import TOLD, EventType
 from forenotice.service.service import Telemetry
@@ -39,50 +40,35 @@ GUEST_GAUGES = {
 }
 
 
-class Metrics(Telemetry):
-    """Implements the service's Telemetry."""
+class Metrics(Telemetry, Collector):
+    """Implements the service's Telemetry, and collects the rest when somebody asks."""
 
     def __init__(
         self, *, events: EventCounts, guests: GuestCounts, threads: ThreadAges = dict, behind: Behind = timedelta
     ) -> None:
+        self._events, self._guests, self._threads, self._behind = events, guests, threads, behind
         self._registry = CollectorRegistry()
-        self._registry.register(_Asked(events, guests, threads, behind))
-        self._document_changes = Counter(
-            "forenotice_document_changes", "Documents that guests could see change.", registry=self._registry
+        self._registry.register(self)
+        counter, histogram = partial(Counter, registry=self._registry), partial(Histogram, registry=self._registry)
+        self._document_changes = counter("forenotice_document_changes", "Documents that guests could see change.")
+        self._approvals = counter("forenotice_approvals", "Events that were approved.")
+        self._lead_time = histogram(
+            "forenotice_lead_time_seconds", "From an event's appearance to its start.", ["type"], buckets=LEAD_BUCKETS
         )
-        self._approvals = Counter("forenotice_approvals", "Events that were approved.", registry=self._registry)
-        self._lead_time = Histogram(
-            "forenotice_lead_time_seconds",
-            "From an event's appearance to its start.",
-            ["type"],
-            buckets=LEAD_BUCKETS,
-            registry=self._registry,
-        )
-        for event_type in EventType:
-            self._lead_time.labels(event_type.value)
-        self._approval_latency = Histogram(
+        self._approval_latency = histogram(
             "forenotice_approval_latency_seconds",
             "From an event's appearance to its approval.",
             buckets=LATENCY_BUCKETS,
-            registry=self._registry,
         )
-        self._tick_lag = Histogram(
-            "forenotice_tick_lag_seconds",
-            "From when something was due to when it was done.",
-            buckets=LAG_BUCKETS,
-            registry=self._registry,
+        self._tick_lag = histogram(
+            "forenotice_tick_lag_seconds", "From when something was due to when it was done.", buckets=LAG_BUCKETS
         )
-
-        self._clock_jumps = Counter(
-            "forenotice_clock_jumps", "Times that the clock jumped ahead.", registry=self._registry
+        self._clock_jumps = counter("forenotice_clock_jumps", "Times that the clock jumped ahead.")
+        self._refused = counter(
+            "forenotice_refused", "Operators' requests that were refused, by HTTP status.", ["status"]
         )
-
-        self._refused = Counter(
-            "forenotice_refused",
-            "Operators' requests that were refused, by HTTP status.",
-            ["status"],
-            registry=self._registry,
-        )
+        for event_type in EventType:
+            self._lead_time.labels(event_type.value)
         for status in TRACED:
             self._refused.labels(str(status))
 
@@ -109,16 +95,6 @@ class Metrics(Telemetry):
 
     def render(self) -> bytes:
         return prometheus_client.generate_latest(self._registry)
-
-
-class _Asked(Collector):
-    """What is read only when somebody asks."""
-
-    def __init__(self, events: EventCounts, guests: GuestCounts, threads: ThreadAges, behind: Behind) -> None:
-        self._events = events
-        self._guests = guests
-        self._threads = threads
-        self._behind = behind
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
         # Without this, registering would read everything once.
@@ -150,19 +126,13 @@ class _Asked(Collector):
             "How far the clock is behind the journal.",
             self._behind().total_seconds(),
         )
-        yield from self._live()
-
-    def _live(self) -> Iterator[GaugeMetricFamily]:
-        reachable = GaugeMetricFamily("forenotice_store_up", "Whether the store could be read.")
+        live = GaugeMetricFamily("forenotice_events", "Live events.", labels=["type", "status"])
         try:
             counts = self._events()
         except (errors.UnavailableError, errors.UnsoundError):
-            reachable.add_metric([], 0)
-            yield reachable
+            yield GaugeMetricFamily("forenotice_store_up", "Whether the store could be read.", 0)
             return
-        reachable.add_metric([], 1)
-        yield reachable
-        live = GaugeMetricFamily("forenotice_events", "Live events.", labels=["type", "status"])
+        yield GaugeMetricFamily("forenotice_store_up", "Whether the store could be read.", 1)
         for event_type in EventType:
             for status in sorted(TOLD):
                 live.add_metric([event_type.value, status.value], counts.get((event_type.value, status.value), 0))

@@ -1,6 +1,5 @@
 """The API's description, OpenAPI 3.1, written from the table of routes and the views."""
 
-import inspect
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -149,8 +148,8 @@ def _operation(route: Route, *, token: bool) -> Schema:
         "summary": route.name.replace("_", " ").title(),
         "operationId": route.name,
     }
-    if route.handler.__doc__:
-        operation["description"] = inspect.cleandoc(route.handler.__doc__)
+    if route.about:
+        operation["description"] = route.about
     if token:
         operation["security"] = [{"HTTPBearer": []}]
     if parameters := list(_parameters(route)):

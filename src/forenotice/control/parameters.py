@@ -1,10 +1,12 @@
 """Parameters in the queries of the API: pages, orders and filters of lists."""
 
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import Meta
 
 from forenotice.control import export
+from forenotice.control.router import Query
 from forenotice.core.journal import OF_TOKENS
 from forenotice.core.operations import EventType, Kind, Status
 from forenotice.core.roles import Access, Need
@@ -15,12 +17,6 @@ from forenotice.views.base import HOST_PATTERN, PATTERN, SCOPE_PATTERN, Name, Wo
 
 LIMIT = 100
 LARGEST_PAGE = 1000
-
-
-class Paging(TypedDict):
-    after: str | None
-    limit: int
-    descending: bool
 
 
 def _several(expression: str) -> Meta:
@@ -54,27 +50,23 @@ ByAge = Annotated[Literal["created_at", "-created_at"], SORT]
 Live = Annotated[bool | None, Meta(description="Only those that have not ended, or only those that have.")]
 
 
-class Paged(base.Request):
+class Paged(Query):
     after: After = None
     limit: Limit = LIMIT
+
+    def arguments(self) -> dict[str, Any]:
+        found = super().arguments()
+        return found | {"descending": found.pop("sort").startswith("-")} if "sort" in found else found
 
 
 class ByName(Paged):
     sort: Annotated[Literal["name", "-name"], SORT] = "name"
-
-    @property
-    def paging(self) -> Paging:
-        return {"after": self.after, "limit": self.limit, "descending": self.sort == "-name"}
 
 
 class Oldest(Paged):
     """The oldest first."""
 
     sort: ByAge = "created_at"
-
-    @property
-    def paging(self) -> Paging:
-        return {"after": self.after, "limit": self.limit, "descending": self.sort == "-created_at"}
 
 
 class HostQuery(ByName):
@@ -112,13 +104,19 @@ class OperationQuery(Oldest):
     kind: Kind | None = None
     rollout: Annotated[Word | None, Meta(description="Only those of a rollout, by its id.")] = None
 
+    def arguments(self) -> dict[str, Any]:
+        return super().arguments() | {"rollout": self.rollout and self.rollout.lower()}
+
 
 class EventQuery(Oldest):
     live: Live = None
     status: base.EventStatus | None = None
-    type: EventType | None = None
+    event_type: EventType | None = msgspec.field(name="type", default=None)
     group: Name | None = None
     vm: Annotated[Name | None, Meta(description="Only those that name it.")] = None
+
+    def arguments(self) -> dict[str, Any]:
+        return super().arguments() | {"status": self.status and Status(self.status)}
 
 
 class RolloutQuery(Oldest):
@@ -131,7 +129,7 @@ class RolloutHostQuery(Paged):
     status: RolloutHostStatus | None = None
 
 
-class DeliveryQuery(base.Request):
+class DeliveryQuery(Query):
     after: Annotated[base.Position, PREVIOUS] = 0
     limit: Limit = LIMIT
 

@@ -1,9 +1,10 @@
-"""Routes as a table: method, path, need and handler. What a handler takes and gives is read from its signature."""
+"""Routes as a table: method, path, need, and a handler or a function of the service, whose signature is read."""
 
 import inspect
 import typing
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -17,15 +18,29 @@ from forenotice.core import errors
 from forenotice.core.roles import Need
 from forenotice.views import base
 
+
+class Query(base.Request):
+    """Parameters that a function of the service takes by name."""
+
+    def arguments(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__struct_fields__}
+
+
 Handler = Callable[..., Any]
 Content = Mapping[str, Mapping[str, Any]]
 """Media types and their schemas, where a body is no JSON of a struct."""
 
 
-class Route:
-    """Its handler takes the request, then the parts of the path by name, `query` and `body` where it has them.
+OF_THE_REQUEST = ("service", "call", "seen", "access")
+"""Parameters of the service's functions that a request knows."""
 
-    A handler that blocks runs in a thread. It gives a struct, or a response that is sent as it is.
+
+class Route:
+    """A handler takes the request, then the parts of the path by name, `query` and `body` where it has them.
+
+    A function of the service can stand for one: it has a `name` here, and takes the parts of the path and the body in
+    this order, and the fields of the `query` by name. What blocks runs in a thread. Both give a struct, or a response
+    that is sent as it is.
     """
 
     def __init__(
@@ -34,7 +49,10 @@ class Route:
         path: str,
         need: Need | None,
         handler: Handler,
+        name: str = "",
         *,
+        query: type[Query] | None = None,
+        about: str = "",
         status: int = 200,
         changes: bool | None = None,
         expensive: bool = False,
@@ -42,9 +60,12 @@ class Route:
         accepts: Content | None = None,
         sends: Content | None = None,
         headers: Sequence[Mapping[str, Any]] = (),
+        kinds: Mapping[str, Any] | None = None,
     ) -> None:
-        """`need` None: nobody may, or everybody where no token is needed."""
+        """`need` None: nobody may, or everybody where no token is needed. `kinds` are types of parts of the path."""
         self.method, self.path, self.need, self.handler = method, path, need, handler
+        self.name = name or handler.__name__
+        self.about = about if name else inspect.getdoc(handler) or ""
         self.status = status
         self.changes = method != "GET" if changes is None else changes
         """Whether it takes an Idempotency-Key and a reason."""
@@ -57,34 +78,38 @@ class Route:
         """That its description has beside those of every change."""
         hints = typing.get_type_hints(handler, include_extras=True)
         self.gives: Any = hints.pop("return")
-        self.query: type[base.Request] | None = hints.pop("query", None)
-        self.body: Any = hints.pop("body", None)
+        self.query: type[base.Request] | None = query or hints.pop("query", None)
+        self.body: Any = hints.get("body") or next(filter(_is_request, hints.values()), None)
+        self._of_service = bool(name)
+        self._known_here = [each for each in hints if each in OF_THE_REQUEST]
         self.pattern, _, convertors = compile_path(path)
-        self.parts = msgspec.defstruct("Path", [(name, hints[name]) for name in convertors])
-
-    @property
-    def name(self) -> str:
-        return self.handler.__name__
+        usual = {each: base.Id if each.endswith("_id") else base.Name for each in convertors}
+        known = {**usual, **(kinds or ({} if name else hints))}
+        self.parts = msgspec.defstruct("Path", [(each, known[each]) for each in convertors])
 
     @property
     def may_lack_body(self) -> bool:
         return type(None) in typing.get_args(self.body)
 
-    def arguments(self, path: str, query: bytes, body: bytes) -> dict[str, Any]:
-        """Decoded once; RefusedError says what is wrong."""
+    def bind(self, request: Any, path: str, query: bytes, body: bytes) -> Callable[[], Any]:
+        """All is decoded once; RefusedError says what is wrong."""
         found = self.pattern.match(path)
-        parts = base.convert(found.groupdict() if found else {}, self.parts, "the path")
+        read = base.convert(found.groupdict() if found else {}, self.parts, "the path")
         # Ids are read in any case.
-        arguments: dict[str, Any] = {
+        parts: dict[str, Any] = {
             name: value.lower() if name.endswith("_id") else value
-            for name, value in msgspec.structs.asdict(parts).items()
+            for name, value in msgspec.structs.asdict(read).items()
         }
-        given = self._known(query)
-        if self.query is not None:
-            arguments["query"] = base.convert(given, self.query, "the query", strict=False)
+        given, sent = self._known(query), {}
         if self.body is not None:
-            arguments["body"] = None if not body and self.may_lack_body else base.decode(body, self.body)
-        return arguments
+            sent["body"] = None if not body and self.may_lack_body else base.decode(body, self.body)
+        asked = base.convert(given, self.query, "the query", strict=False) if self.query else None
+        if not self._of_service:
+            return partial(self.handler, request, **parts, **sent, **({"query": asked} if asked else {}))
+        known = {name: getattr(request, name) for name in self._known_here}
+        first = [known.pop(name) for name in ("service", "call") if name in known]
+        fields = asked.arguments() if isinstance(asked, Query) else {}
+        return partial(self.handler, *first, *parts.values(), *sent.values(), **known, **fields)
 
     def _known(self, query: bytes) -> dict[str, str]:
         """A parameter that is misspelt or given twice is refused: a `dryrun` would otherwise be none."""
@@ -122,10 +147,11 @@ class Router:
 
 
 async def respond(route: Route, request: object, path: str, query: bytes, body: bytes) -> Response:
-    """`request` is what handlers take first."""
-    arguments = route.arguments(path, query, body)
-    if inspect.iscoroutinefunction(route.handler):
-        found = await route.handler(request, **arguments)
-    else:
-        found = await run_in_threadpool(route.handler, request, **arguments)
+    """`request` is what handlers take first, and what knows the parameters of the service's functions."""
+    work = route.bind(request, path, query, body)
+    found = await work() if inspect.iscoroutinefunction(route.handler) else await run_in_threadpool(work)
     return found if isinstance(found, Response) else responses.JsonResponse(found, route.status)
+
+
+def _is_request(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, base.Request)

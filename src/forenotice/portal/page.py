@@ -9,8 +9,7 @@ from starlette.datastructures import ImmutableMultiDict
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from forenotice.control.api import KEY
-from forenotice.control.limits import ConcurrencyLimit, TokenLimits
-from forenotice.control.refusals import Refusals
+from forenotice.control.limits import ConcurrencyLimit, Refusals, TokenLimits
 from forenotice.control.responses import status_of
 from forenotice.core import errors
 from forenotice.core.roles import Access, Need

@@ -12,9 +12,10 @@ from pathlib import Path
 import psycopg
 import sqlalchemy.exc
 from sqlalchemy import URL, Connection, make_url, text
+from sqlalchemy.schema import CreateIndex, CreateTable
 
 from forenotice.core import errors
-from forenotice.store import postgresql, sqlite
+from forenotice.store import postgresql, schema, sqlite
 from forenotice.store.database import Store, brief, translate
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
@@ -25,7 +26,7 @@ class Revisions:
     """The revisions of the schema, known without importing Alembic, which is slow."""
 
     names: tuple[str, ...]
-    """Oldest first."""
+    """Oldest first; the first is the oldest that can be upgraded."""
     locations: tuple[Path, ...] = (_MIGRATIONS / "versions",)
     """Folders with the migrations."""
 
@@ -35,6 +36,9 @@ class Revisions:
 
 
 OURS = Revisions(names=tuple(sorted(path.name.partition("_")[0] for path in _MIGRATIONS.glob("versions/[0-9]*.py"))))
+
+_VERSION = "version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)"
+"""As Alembic would declare it, which a new database is made without."""
 
 _CHECKED_BYTES = 1 << 28
 """A larger file is not checked at every start; damage in it shows when a statement meets it."""
@@ -91,7 +95,7 @@ def _open_sqlite(url: URL, path: Path, known: Revisions, *, migrate: bool) -> St
                         )
                     sqlite.copy(path, free_name(path.with_name(f"{path.name}.before-{known.newest}")))
                 with engine.begin() as migrating:
-                    _migrate(migrating, known)
+                    _migrate(migrating, found, known)
     return sqlite.SqliteStore(engine, file)
 
 
@@ -167,7 +171,7 @@ def _open_postgresql(url: URL, known: Revisions, *, migrate: bool) -> Store:
                 raise errors.UnsoundError(f"the database {shown} {state}: run `forenotice migrate --database {shown}`")
             connection.execute(text("SET LOCAL statement_timeout = 0"))
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": postgresql.WRITER_LOCK})
-            _migrate(connection, known)
+            _migrate(connection, found, known)
     return postgresql.PostgresqlStore(engine, url, watch)
 
 
@@ -179,15 +183,30 @@ def _inspect_postgresql(connection: Connection) -> str | None:
 
 
 def _require_known(found: str | None, known: Revisions, where: str) -> None:
-    if found is not None and found not in known.names:
+    if found is None or found in known.names:
+        return
+    if found < known.names[0]:
         raise errors.UnsoundError(
-            f"the database {where} was made by a newer forenotice (its revision is {found}, this one knows "
-            f"{known.newest}): use that version of forenotice, or a backup from before"
+            f"the database {where} is at revision {found}, and this forenotice upgrades from revision {known.names[0]} "
+            "on: upgrade it with an earlier version of forenotice first"
         )
+    raise errors.UnsoundError(
+        f"the database {where} was made by a newer forenotice (its revision is {found}, this one knows "
+        f"{known.newest}): use that version of forenotice, or a backup from before"
+    )
 
 
-def _migrate(connection: Connection, known: Revisions) -> None:
+def _migrate(connection: Connection, found: str | None, known: Revisions) -> None:
     """To the newest revision, within the transaction of the connection: all of it or nothing."""
+    if found is None:
+        for table in schema.metadata.tables.values():
+            connection.execute(CreateTable(table))
+        for index in schema.indexes:
+            connection.execute(CreateIndex(index))
+        connection.execute(text(f"CREATE TABLE alembic_version ({_VERSION})"))
+        connection.execute(text("INSERT INTO alembic_version VALUES (:newest)"), {"newest": OURS.newest})
+    if (found or OURS.newest) == known.newest:
+        return
     # Alembic takes longer to import than everything else to start.
     from alembic import command
     from alembic.config import Config

@@ -40,17 +40,22 @@ def _optional(type_: Any, *names: str) -> list[Column[Any]]:
     return [Column(name, type_) for name in names]
 
 
-def _index_where(condition: str, name: str, *columns: str) -> Index:
-    return Index(name, *columns, sqlite_where=text(condition), postgresql_where=text(condition))
+indexes: list[Index] = []
+"""In the order in which they are made: of two that seem alike to it, SQLite takes the younger one."""
+
+
+def _index(name: str, *columns: str, where: str | None = None) -> Index:
+    condition = None if where is None else text(where)
+    indexes.append(Index(name, *columns, sqlite_where=condition, postgresql_where=condition))
+    return indexes[-1]
 
 
 def _partial_index(name: str, column: str, *more: str) -> Index:
     """Of the rows that have a value there."""
-    return _index_where(f"{column} IS NOT NULL", name, column, *more)
+    return _index(name, column, *more, where=f"{column} IS NOT NULL")
 
 
-def _index_of_live(name: str, *columns: str) -> Index:
-    return _index_where("ended_at IS NULL", name, *columns)
+_LIVE = "ended_at IS NULL"
 
 
 hosts = Table(
@@ -91,13 +96,13 @@ vms = Table(
     *_required(Boolean, "spot"),
     *_optional(Text, "addresses", "facts"),
     *_optional(Double, "size"),
-    Index("vms_host", "host", "size"),
-    Index("vms_scope", "scope", "name"),
+    _index("vms_scope", "scope", "name"),
+    _index("vms_host", "host", "size"),
 )
 
 # Says again what `vms.addresses` says, so that an address is unique and found; VMs are read without a join.
 vm_addresses = Table(
-    "vm_addresses", metadata, *_keys("address"), *_required(NAME, "vm"), Index("vm_addresses_vm", "vm")
+    "vm_addresses", metadata, *_keys("address"), *_required(NAME, "vm"), _index("vm_addresses_vm", "vm")
 )
 
 ENDED_WHEN_OVER = "(ended_at IS NULL) = (status IN ({}))"
@@ -117,12 +122,12 @@ operations = Table(
     *_optional(NAME, "claimed_by", "rollout"),
     *_required(BigInteger, "clock_jumped", "notice", default="0"),
     CheckConstraint(ENDED_WHEN_OVER.format("'Planned', 'Scheduled', 'Started'"), name="operations_ended_when_over"),
-    Index("operations_host", "host", "ended_at"),
-    Index("operations_created", "created_at", "id"),
-    _index_of_live("operations_live_created", "created_at", "id"),
-    _index_of_live("operations_due", "due_at"),
-    _partial_index("operations_claimed", "claimed_by"),
+    _index("operations_host", "host", "ended_at"),
+    _index("operations_created", "created_at", "id"),
+    _index("operations_live_created", "created_at", "id", where=_LIVE),
     _partial_index("operations_rollout", "rollout"),
+    _index("operations_due", "due_at", where=_LIVE),
+    _partial_index("operations_claimed", "claimed_by"),
 )
 
 # Which VMs an operation has named, and which event told each: a VM's history is found by this.
@@ -131,7 +136,7 @@ vm_operations = Table(
     metadata,
     *_keys("vm", "operation"),
     *_optional(NAME, "event"),
-    Index("vm_operations_operation", "operation"),
+    _index("vm_operations_operation", "operation"),
     sqlite_with_rowid=False,
 )
 
@@ -148,11 +153,11 @@ events = Table(
     *_optional(NAME, "approved_by"),
     *_required(Boolean, "implied"),
     CheckConstraint(ENDED_WHEN_OVER.format("'Scheduled', 'Started'"), name="events_ended_when_over"),
-    Index("events_operation", "operation"),
-    Index("events_scope", "scope", "ended_at"),
-    Index("events_created", "created_at", "id"),
-    _index_of_live("events_live", "type", "status"),
-    _index_of_live("events_live_created", "created_at", "id"),
+    _index("events_operation", "operation"),
+    _index("events_scope", "scope", "ended_at"),
+    _index("events_created", "created_at", "id"),
+    _index("events_live", "type", "status", where=_LIVE),
+    _index("events_live_created", "created_at", "id", where=_LIVE),
     _partial_index("events_ended", "ended_at", "id"),
 )
 
@@ -168,11 +173,11 @@ journal = Table(
     *_required(NAME, "origin", default=""),
     *_required(Text, "reason", default=""),
     _partial_index("journal_scope", "scope", "position"),
-    _partial_index("journal_operation", "operation", "event", "position", "vm"),
     _partial_index("journal_host", "host", "position"),
     _partial_index("journal_vm", "vm", "position"),
     _partial_index("journal_rollout", "rollout", "position"),
-    _index_where("author <> 'system'", "journal_author", "author", "position"),
+    _partial_index("journal_operation", "operation", "event", "position", "vm"),
+    _index("journal_author", "author", "position", where="author <> 'system'"),
 )
 
 rollouts = Table(
@@ -185,7 +190,7 @@ rollouts = Table(
     *_required(MOMENT, "opens_at", "created_at", "since"),
     *_optional(MOMENT, "opened_at", "ended_at", "due_at"),
     *_optional(Text, "gate_result"),
-    Index("rollouts_created", "created_at", "id"),
+    _index("rollouts_created", "created_at", "id"),
     _partial_index("rollouts_due", "due_at"),
 )
 
@@ -199,7 +204,7 @@ stops = Table(
     *_optional(NAME, "operation"),
     *_required(Text, "why"),
     *_required(Text, "update_domains", default=""),
-    Index("stops_wave", "rollout", "status", "wave", "host"),
+    _index("stops_wave", "rollout", "status", "wave", "host"),
 )
 
 subscriptions = Table(
@@ -226,8 +231,8 @@ deliveries = Table(
     *_optional(MOMENT, "tried_since"),
     *_required(MOMENT, "due_at"),
     *_required(Text, "error"),
-    Index("deliveries_lane", "subscription", "lane", "position"),
-    Index("deliveries_due", "subscription", "due_at"),
+    _index("deliveries_lane", "subscription", "lane", "position"),
+    _index("deliveries_due", "subscription", "due_at"),
 )
 
 # Results that drivers sent by callback, until tick has taken them.
@@ -259,7 +264,7 @@ sessions = Table(
     *_keys("digest"),
     *_required(NAME, "token"),
     *_required(MOMENT, "created_at", "expires_at"),
-    Index("sessions_token", "token"),
+    _index("sessions_token", "token"),
 )
 
 idempotency = Table(

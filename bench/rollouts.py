@@ -20,7 +20,7 @@ from forenotice.core.membership import VmSpec
 from forenotice.core.reconciliation import FleetSpec, GroupSpec, HostSpec
 from forenotice.core.roles import EVERYTHING
 from forenotice.core.rollouts import KINDS, Options, RolloutSpec
-from forenotice.service import queries, rollout_progress, rollouts
+from forenotice.service import queries, rollouts
 from forenotice.service.calls import SYSTEM
 from forenotice.service.service import Service
 
@@ -132,8 +132,8 @@ def _explaining(data: Path, kind: str, what: str) -> list[report.Row]:
 def _roll(service: Service) -> float:
     """Until nothing is due; gives how long that took."""
     begin = time.perf_counter()
-    while (due := rollout_progress.next_due(service)) is not None and due <= service.clock.now():
-        rollout_progress.advance(service, {})
+    while (due := rollouts.next_due(service)) is not None and due <= service.clock.now():
+        rollouts.advance(service, {})
     return time.perf_counter() - begin
 
 

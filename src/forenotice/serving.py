@@ -31,11 +31,10 @@ from forenotice.metadata.published import LoopPublisher, PublishedFleet
 from forenotice.metadata.server import MetadataServer, new_event_loop
 from forenotice.portal.pages.sign_in import SignInLink
 from forenotice.runtime import Runtime
-from forenotice.service import clocks, gates, housekeeping, tokens
-from forenotice.service.follower import Follower
+from forenotice.service import gates, housekeeping, tokens
 from forenotice.service.guests import Guests
-from forenotice.service.loops import watching_for_deaths
-from forenotice.service.rollout_progress import RolloutLoop
+from forenotice.service.loops import Follower, watching_for_deaths
+from forenotice.service.rollouts import RolloutLoop
 from forenotice.service.service import Service
 from forenotice.service.tick import TickLoop
 from forenotice.settings import Address, DateForm, Settings
@@ -234,7 +233,7 @@ def _prepare(settings: Settings, service: Service) -> int:
     service.store.close()
     # SQLite is brought up to date by itself, PostgreSQL only by `forenotice migrate`.
     service.store = open_store(settings.database_url, migrate=alone)
-    clocks.require_sane(service)
+    housekeeping.require_sane_clock(service)
     housekeeping.notice_restored_backup(service)
     housekeeping.resume(service, alone=alone)
     if settings.demo:

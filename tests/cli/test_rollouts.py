@@ -15,8 +15,8 @@ from tests.control.running import Control
 
 from forenotice.cli import output
 from forenotice.cli.main import main
-from forenotice.service import rollout_progress
-from forenotice.service.rollout_progress import RolloutLoop
+from forenotice.service import rollouts
+from forenotice.service.rollouts import RolloutLoop
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def operator(cli: Run, site: Control) -> Iterator[Run]:
     yield cli
     for rollout in cli("rollout", "list", "--json").json:
         cli("rollout", "cancel", rollout["id"])
-    rollout_progress.advance(site.service, {})
+    rollouts.advance(site.service, {})
 
 
 def start(operator: Run, *options: str) -> str:
@@ -72,7 +72,7 @@ def test_a_rollout_from_its_start_to_its_cancelling(operator: Run, site: Control
     assert operator("rollout", "explain", found[1], "--json").json["waiting_for"][0]["kind"] == "paused"
     assert re.search(r"^status +Running$", operator("rollout", "resume", found[1], "--retry").out, re.MULTILINE)
     assert operator("rollout", "cancel", found[1], "--json").json["status"] == "Canceling"
-    rollout_progress.advance(site.service, {})
+    rollouts.advance(site.service, {})
     assert operator("rollout", "list").out.startswith("No rollout is under way; --all shows")
     assert "Canceled" in operator("rollout", "list", "--all").out
     assert "is Canceled: only a running rollout can be paused" in operator("rollout", "pause", found[1]).err
@@ -81,7 +81,7 @@ def test_a_rollout_from_its_start_to_its_cancelling(operator: Run, site: Control
 def test_hosts_of_a_rollout(operator: Run, site: Control) -> None:
     rollout = start(operator)
     assert not re.search(r"^(pause|notice) ", operator("rollout", "show", rollout).out, re.MULTILINE)
-    rollout_progress.advance(site.service, {})
+    rollouts.advance(site.service, {})
     listed = [line.split()[:3] for line in operator("rollout", "hosts", rollout).out.splitlines()]
     assert listed[:2] == [["host", "wave", "status"], ["host-a", "1", "Under"]]
     (host,) = operator("rollout", "hosts", rollout, "--status", "under-way", "--json").json
@@ -153,7 +153,7 @@ def test_waiting_ends_when_it_goes_no_further(operator: Run, site: Control, verb
         until(lambda: site.get("/v1/rollouts?live=true")["items"] != [])
         (rollout,) = site.get("/v1/rollouts?live=true")["items"]
         site.post(f"/v1/rollouts/{rollout['id']}/{verb}", {"reason": "wait"})
-        rollout_progress.advance(site.service, {})
+        rollouts.advance(site.service, {})
         _, err = process.communicate(timeout=60)
     assert process.returncode == 1
     assert f"Rollout {rollout['id']} is {ended}" in err.splitlines()[-1]

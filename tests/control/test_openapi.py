@@ -28,7 +28,7 @@ from forenotice.core import errors
 from forenotice.core.operations import Kind
 from forenotice.core.rollouts import Options, RolloutSpec
 from forenotice.delivery import subscriptions
-from forenotice.service import calls, fleet, fleetfile, maintenance, rollouts, tokens
+from forenotice.service import calls, fleet, maintenance, rollouts, tokens
 from forenotice.service.service import Service
 from forenotice.store.opener import open_store
 from forenotice.views import base
@@ -91,7 +91,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Known]:
     service = _service(path)
     token = tokens.create(service, calls.SYSTEM, name="admin")
     call = calls.Call(actor="operator:admin", token_id=token.id)
-    fleet.apply(service, call, fleetfile.parse(FLEET, "toml"), prune=False, dry_run=False)
+    fleet.apply(service, call, fleet.parse(FLEET, "toml"), prune=False, dry_run=False)
     made = maintenance.schedule(service, call, kind=Kind.RESTART, names=["web-0"], notice=None, reason="")
     [operation] = made.operations
     asked = RolloutSpec(kind=Kind.HOST_UPDATE, hosts="*", options=Options(notice=timedelta(hours=1)))
@@ -201,7 +201,7 @@ OPERATIONS = {
 def test_an_example_of_a_fleet_is_one() -> None:
     content = OPERATIONS["POST /v1/fleet"]["requestBody"]["content"]
     as_json, as_toml = (content[f"application/{kind}"]["example"] for kind in ("json", "toml"))
-    assert fleetfile.parse(as_toml.encode(), "toml") == fleetfile.parse(json.dumps(as_json).encode(), "json")
+    assert fleet.parse(as_toml.encode(), "toml") == fleet.parse(json.dumps(as_json).encode(), "json")
 
 
 def test_nothing_is_left_undescribed() -> None:

@@ -11,7 +11,7 @@ from tests.control.conftest import settled
 from tests.control.running import Control
 
 from forenotice.control import limits
-from forenotice.service import rollout_progress, rollouts
+from forenotice.service import rollouts
 from forenotice.views.base import Page
 from forenotice.views.maintenance import RolloutExplanation
 from forenotice.views.rollouts import ListedRollout, Rollout, RolloutHost, RolloutPlan
@@ -40,7 +40,7 @@ def started(fleet: Control) -> Iterator[Any]:
     rollout = fleet.post("/v1/rollouts", NEW)
     yield rollout
     fleet.ask("POST", f"/v1/rollouts/{rollout['id']}/cancel")
-    rollout_progress.advance(fleet.service, {})
+    rollouts.advance(fleet.service, {})
 
 
 def test_a_rollout_is_started_and_shown(fleet: Control) -> None:
@@ -62,7 +62,7 @@ def test_lists_page_and_filter(fleet: Control) -> None:
     assert ids < {each["id"] for each in fleet.listed("/v1/rollouts", 1)}
     over, live = ids
     fleet.post(f"/v1/rollouts/{over}/cancel")
-    rollout_progress.advance(fleet.service, {})
+    rollouts.advance(fleet.service, {})
     ended = fleet.get("/v1/rollouts?live=false")
     msgspec.convert(ended, type=Page[ListedRollout])
     assert ids & {each["id"] for each in ended["items"]} == {over}
@@ -71,7 +71,7 @@ def test_lists_page_and_filter(fleet: Control) -> None:
 
 
 def test_hosts_of_a_rollout(fleet: Control, started: Any) -> None:
-    rollout_progress.advance(fleet.service, {})
+    rollouts.advance(fleet.service, {})
     at = f"/v1/rollouts/{started['id']}/hosts"
     page = fleet.get(at)
     msgspec.convert(page, type=Page[RolloutHost])
@@ -87,7 +87,7 @@ def test_hosts_of_a_rollout(fleet: Control, started: Any) -> None:
 
 
 def test_why_it_waits(fleet: Control, started: Any) -> None:
-    rollout_progress.advance(fleet.service, {})
+    rollouts.advance(fleet.service, {})
     explanation = fleet.get(f"/v1/rollouts/{started['id']}/explanation")
     msgspec.convert(explanation, type=RolloutExplanation)
     assert explanation["rollout"] == started["id"]

@@ -14,7 +14,7 @@ from forenotice.views.fleet import HostChange, NewHost, PolicyChange
 
 def test_hosts_by_update_domain_with_the_states_of_their_vms(portal: Portal) -> None:
     maintenance.schedule(portal.service, OPERATOR, kind=Kind.RESTART, names=["web-0"])
-    fleet.set_vm_policy(portal.service, OPERATOR, "db", PolicyChange(listening=Listening.NEVER))
+    fleet.set_policy(portal.service, OPERATOR, "vm:db", PolicyChange(listening=Listening.NEVER))
     fleet.set_host(portal.service, OPERATOR, "host-d", HostChange(cordoned=True))
     page = portal.visitor().get("/fleet")
     assert "host-a ✓ pool_0 , fine ✓ pool_1 , fine ◷ web-0 , scheduled" in page.text

@@ -18,7 +18,7 @@ from forenotice.core.operations import Kind
 from forenotice.core.roles import EVERYTHING
 from forenotice.core.rollouts import GateResult
 from forenotice.portal.pages import rollouts as watching
-from forenotice.service import fleet, fleetfile, maintenance, queries, rollout_progress, rollouts, tick
+from forenotice.service import fleet, maintenance, queries, rollouts, tick
 from forenotice.service.calls import SYSTEM, Call
 from forenotice.views.fleet import PolicyChange
 
@@ -44,13 +44,13 @@ def started(site: Portal) -> Iterator[str]:
     yield made
     if rollouts.show(site.service, made, EVERYTHING).status in ("Running", "Paused"):
         rollouts.cancel(site.service, OPERATOR, made)
-    rollout_progress.advance(site.service, {})
+    rollouts.advance(site.service, {})
 
 
 def begun(portal: Portal, hosts: str = "host-*", **options: Any) -> str:
     """A rollout with its first host announced."""
     made = rollouts.start(portal.service, OPERATOR, request(hosts=hosts, **options))
-    rollout_progress.advance(portal.service, {})
+    rollouts.advance(portal.service, {})
     return str(made.id)
 
 
@@ -159,7 +159,7 @@ def test_many_hosts_are_drawn_wave_by_wave(tmp_path: Path) -> None:
         },
     }
     with running(tmp_path, fleet=False) as portal:
-        found = fleetfile.parse(json.dumps(document).encode(), "json")
+        found = fleet.parse(json.dumps(document).encode(), "json")
         fleet.apply(portal.service, SYSTEM, found, prune=False, dry_run=False)
         page = portal.visitor().get(plan_url(hosts="rack-*", batch=3))
     assert 'id="planned-Wave-1"' in page.html
@@ -209,7 +209,7 @@ def test_a_rollout_is_started_from_its_plan(site: Portal, admin: Visitor) -> Non
     (made,) = rollouts.page(site.service, access=EVERYTHING, live=True).items
     assert (made.batch, made.reason, made.by) == (2, "new kernel", "operator:admin")
     admin.post(f"{first.location}/cancel", on=first.location)
-    rollout_progress.advance(site.service, {})
+    rollouts.advance(site.service, {})
 
 
 def test_it_is_watched_by_update_domain(portal: Portal) -> None:
@@ -259,7 +259,7 @@ def test_it_is_paused_resumed_and_cancelled(site: Portal, admin: Visitor, starte
     assert rollouts.show(site.service, started, EVERYTHING).status == "Running"
     assert "What is only Scheduled is cancelled" in admin.get(f"{at}/cancel").text
     admin.post(f"{at}/cancel", {"reason": "enough"}, on=f"{at}/cancel")
-    rollout_progress.advance(site.service, {})
+    rollouts.advance(site.service, {})
     over = admin.get(at)
     assert "How it ended It is over: Canceled" in over.text
     assert "What is in the way" not in over.text
@@ -273,7 +273,7 @@ def test_hosts_that_failed_have_another_try(portal: Portal) -> None:
     site, admin, started = portal, portal.visitor(), begun(portal)
     at = f"/rollouts/{started}"
     maintenance.schedule(site.service, OPERATOR, kind=Kind.HARDWARE_FAILURE, names=["host-a"])
-    rollout_progress.advance(site.service, {})
+    rollouts.advance(site.service, {})
     page = admin.get(at)
     assert "Paused" in page.text
     assert "1 failed" in page.text
@@ -286,9 +286,9 @@ def test_hosts_that_failed_have_another_try(portal: Portal) -> None:
 def test_a_red_gate_is_shown_with_what_it_said(site: Portal, admin: Visitor) -> None:
     url = "https://shop.example.com/healthy"
     made = rollouts.start(site.service, OPERATOR, request(hosts="host-a", gate=url))
-    (asked,) = rollout_progress.advance(site.service, {})
+    (asked,) = rollouts.advance(site.service, {})
     answer = GateResult(green=False, status="503", output="<b>closed</b>", at=site.service.clock.now())
-    assert rollout_progress.advance(site.service, {asked: answer}) == []
+    assert rollouts.advance(site.service, {asked: answer}) == []
     assert "closed" not in site.visitor(site.token_of("viewer", name="onlooker")).get(f"/rollouts/{made.id}").text
     page = admin.get(f"/rollouts/{made.id}")
     assert f"The gate {url} is red since" in page.text
@@ -296,7 +296,7 @@ def test_a_red_gate_is_shown_with_what_it_said(site: Portal, admin: Visitor) -> 
     assert "Wave 1 waits for its gate https://shop.example.com/…" in page.text
     assert "Nothing of it is announced or started just now." in page.text
     rollouts.cancel(site.service, OPERATOR, made.id)
-    rollout_progress.advance(site.service, {})
+    rollouts.advance(site.service, {})
 
 
 # The list
@@ -324,7 +324,7 @@ def test_those_that_are_over_are_paged_newest_first(portal: Portal, monkeypatch:
     made = [begun(portal, host) for host in ("host-a", "host-b", "host-c")]
     for rollout in made:
         rollouts.cancel(portal.service, OPERATOR, rollout)
-    rollout_progress.advance(portal.service, {})
+    rollouts.advance(portal.service, {})
     monkeypatch.setattr(watching, "SHOWN", 2)
     visitor, found, path = portal.visitor(), [], "/rollouts"
     while path:

@@ -111,7 +111,7 @@ def test_a_service_that_runs_faster_says_so_on_every_page_and_writes_spans_in_fu
             page = visitor.get(path).text
             assert "60 times as fast as it says" in page[page.rindex("forenotice ") :]
         assert "until it has been silent for 1 d" in visitor.get("/vms/db").text
-        fleet.set_vm_policy(portal.service, OPERATOR, "db", PolicyChange(listening=Listening.NEVER))
+        fleet.set_policy(portal.service, OPERATOR, "vm:db", PolicyChange(listening=Listening.NEVER))
         assert "in the last 1 d, or the policy says so" in visitor.get("/act?kind=restart&name=db").text
 
 
@@ -121,7 +121,7 @@ def test_the_service_of_usual_speed_says_nothing_of_it(unchanged: Portal) -> Non
 
 def test_the_newest_of_its_history_is_shown_last(portal: Portal) -> None:
     for listening in ("never", "always") * 4:
-        fleet.set_vm_policy(portal.service, OPERATOR, "db", PolicyChange(listening=Listening(listening)))
+        fleet.set_policy(portal.service, OPERATOR, "vm:db", PolicyChange(listening=Listening(listening)))
     page = portal.visitor().get("/vms/db").html
     assert page.count('<li id="entry-') == 6
     assert page.index('id="facts"') < page.index('id="policy"') < page.index('id="lately"')

@@ -13,7 +13,7 @@ from forenotice.core.roles import EVERYTHING
 from forenotice.core.rollout_progress import GateCheck
 from forenotice.core.rollouts import KINDS, GateResult, Options, RolloutSpec
 from forenotice.drivers.simulated import SimulatedDriver
-from forenotice.service import fleet, fleetfile, history, housekeeping, rollout_progress, rollouts, tick
+from forenotice.service import fleet, history, housekeeping, rollouts, tick
 from forenotice.service.calls import SYSTEM, Call
 
 
@@ -33,7 +33,7 @@ class Rolling(Rig):
 
     def settle(self, document: dict[str, Any]) -> "Rolling":
         housekeeping.resume(self.service, alone=True)
-        found = fleetfile.parse(json.dumps(document).encode(), "json")
+        found = fleet.parse(json.dumps(document).encode(), "json")
         fleet.apply(self.service, SYSTEM, found, prune=False, dry_run=False)
         self.fleet = document
         return self
@@ -48,7 +48,7 @@ class Rolling(Rig):
         checked: dict[GateCheck, GateResult] = {}
         while True:
             self.tick()
-            checked = {each: self.check(each) for each in rollout_progress.advance(self.service, checked)}
+            checked = {each: self.check(each) for each in rollouts.advance(self.service, checked)}
             if not checked and not self.is_due:
                 return
 
@@ -57,7 +57,7 @@ class Rolling(Rig):
 
     @property
     def next_due(self) -> datetime | None:
-        known = tick.next_due(self.service), rollout_progress.next_due(self.service)
+        known = tick.next_due(self.service), rollouts.next_due(self.service)
         return min((due for due in known if due is not None), default=None)
 
     @property

@@ -14,7 +14,7 @@ from forenotice.core import errors
 from forenotice.core.fleet import Listening
 from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind
-from forenotice.service import clocks, fleet, history, housekeeping, maintenance, queries, sessions, tick, tokens
+from forenotice.service import fleet, history, housekeeping, maintenance, queries, sessions, tick, tokens
 from forenotice.service.calls import Call
 from forenotice.service.service import Telemetry
 from forenotice.store.database import Store
@@ -40,7 +40,7 @@ def machine() -> Machine:
 def started(store: Store, machine: Machine, *, speed: float = 1) -> Rig:
     """As a process starts."""
     rig = Rig(store, clock=machine.clock(), speed=speed)
-    clocks.require_sane(rig.service)
+    housekeeping.require_sane_clock(rig.service)
     housekeeping.resume(rig.service, alone=True)
     return rig.settle_demo()
 
@@ -131,7 +131,7 @@ def test_a_refused_command_does_not_swallow_a_jump(rig: Rig, machine: Machine) -
 
 
 def test_a_jump_is_nobody_s_silence(rig: Rig, machine: Machine) -> None:
-    fleet.set_vm_policy(rig.service, OPERATOR, "db", PolicyChange(listening=Listening.AUTO))
+    fleet.set_policy(rig.service, OPERATOR, "vm:db", PolicyChange(listening=Listening.AUTO))
     rig.guests.heard({"vm:db": rig.clock.now()})
     machine.set(hours=25)
     event = restart(rig)
@@ -163,7 +163,7 @@ def test_ahead_and_back_again_time_goes_on(rig: Rig, machine: Machine) -> None:
 
 
 def test_a_clock_that_was_set_right_is_accepted(sqlite_store: Store, rig: Rig, machine: Machine) -> None:
-    fleet.set_vm_policy(rig.service, OPERATOR, "db", PolicyChange(listening=Listening.AUTO))
+    fleet.set_policy(rig.service, OPERATOR, "vm:db", PolicyChange(listening=Listening.AUTO))
     before = restart(rig, "web-0")
     live(rig, machine, minutes=5)
     machine.set(days=1)
@@ -177,13 +177,13 @@ def test_a_clock_that_was_set_right_is_accepted(sqlite_store: Store, rig: Rig, m
     with pytest.raises(errors.UnsoundError, match="forenotice clock accept"):
         started(sqlite_store, machine)
 
-    clocks.accept(Rig(sqlite_store, clock=machine.clock()).service, ADMIN)
+    housekeeping.accept_clock(Rig(sqlite_store, clock=machine.clock()).service, ADMIN)
     again = started(sqlite_store, machine)
     assert again.clock.now() == machine.wall
     [entry] = history.page(again.service, action="clock.accepted").items
     assert (entry.by, entry.reason) == ("offline", "the battery was empty")
     with pytest.raises(errors.ConflictError, match="nothing to accept"):
-        clocks.accept(again.service, ADMIN)
+        housekeeping.accept_clock(again.service, ADMIN)
     assert housekeeping.problems(again.service) == []
     vm = queries.vm(again.service, "db")
     assert vm.listening
@@ -210,7 +210,7 @@ def test_a_clock_that_was_wrong_for_long_is_accepted_too(sqlite_store: Store, ri
     live(rig, machine, minutes=12)
     with pytest.raises(errors.UnsoundError, match="forenotice clock accept"):
         started(sqlite_store, machine)
-    accepted = clocks.accept(Rig(sqlite_store, clock=machine.clock()).service, ADMIN)
+    accepted = housekeeping.accept_clock(Rig(sqlite_store, clock=machine.clock()).service, ADMIN)
     assert accepted.journal - accepted.now == timedelta(minutes=10)
     again = started(sqlite_store, machine)
     assert again.clock.now() == machine.wall
@@ -261,7 +261,7 @@ def test_an_accepted_clock_keeps_whoever_bore_a_name_from_its_successor(sqlite_s
     session, _ = sessions.begin(rig.service, between, "")
     machine.set(days=-1)
 
-    clocks.accept(Rig(sqlite_store, clock=machine.clock()).service, ADMIN)
+    housekeeping.accept_clock(Rig(sqlite_store, clock=machine.clock()).service, ADMIN)
     again = started(sqlite_store, machine)
     new = token(again, "new")
     later = restart(again)
@@ -311,7 +311,7 @@ def servers(migrated_postgres_url: str) -> Iterator[list[Rig]]:
                 return datetime.now(UTC) + off
 
             rig = Rig(store, clock=SystemClock(wall=wall))
-            clocks.require_sane(rig.service)
+            housekeeping.require_sane_clock(rig.service)
             housekeeping.resume(rig.service, alone=False)
             found.append(rig)
         yield found
@@ -356,11 +356,11 @@ def test_the_clock_of_a_database_is_accepted(servers: list[Rig]) -> None:
     event = restart(one.settle_demo())
     again = Rig(two.service.store, clock=SystemClock())
     with pytest.raises(errors.UnsoundError, match="forenotice clock accept"):
-        clocks.require_sane(again.service)
-    accepted = clocks.accept(Rig(two.service.store, clock=SystemClock()).service, ADMIN)
+        housekeeping.require_sane_clock(again.service)
+    accepted = housekeeping.accept_clock(Rig(two.service.store, clock=SystemClock()).service, ADMIN)
     assert accepted.operations == 1
     again = Rig(two.service.store, clock=SystemClock())
-    clocks.require_sane(again.service)
+    housekeeping.require_sane_clock(again.service)
     found = again.event(event.id)
     left = found.not_before - datetime.now(UTC)
     assert timedelta(minutes=14) < left < timedelta(minutes=16)

@@ -14,8 +14,8 @@ from tests.service.rig import OPERATOR, START, ManualClock, Rig
 from forenotice import runtime
 from forenotice.core import errors
 from forenotice.core.operations import Kind
-from forenotice.service import calls, clocks, fleet, housekeeping, maintenance, queries, tick
-from forenotice.service.follower import Follower
+from forenotice.service import calls, fleet, housekeeping, maintenance, queries, tick
+from forenotice.service.loops import Follower
 from forenotice.store.database import Store
 from forenotice.store.opener import open_store
 from forenotice.store.transaction import Transaction
@@ -104,17 +104,17 @@ def test_a_key_from_before_an_upgrade_is_refused_when_the_response_has_another_s
 
 def test_a_clock_far_behind_the_journal_is_refused(store: Store) -> None:
     rig = Rig(store).settle_demo()
-    clocks.require_sane(rig.service)
+    housekeeping.require_sane_clock(rig.service)
     behind = Rig(store, clock=ManualClock(START - timedelta(minutes=6)))
     with pytest.raises(errors.UnsoundError, match="correct the clock"):
-        clocks.require_sane(behind.service)
+        housekeeping.require_sane_clock(behind.service)
     a_little = Rig(store, clock=ManualClock(START - timedelta(minutes=4)))
-    clocks.require_sane(a_little.service)
+    housekeeping.require_sane_clock(a_little.service)
     assert a_little.clock.now() == START
 
 
 def test_an_empty_journal_knows_no_time(store: Store) -> None:
-    clocks.require_sane(Rig(store).service)
+    housekeeping.require_sane_clock(Rig(store).service)
 
 
 class SlowClock(ManualClock):

@@ -21,7 +21,7 @@ from forenotice.delivery.cycle import Pauses
 from forenotice.delivery.worker import Worker
 from forenotice.runtime import Runtime
 from forenotice.service import maintenance, queries, rollouts
-from forenotice.service.rollout_progress import RolloutLoop
+from forenotice.service.rollouts import RolloutLoop
 from forenotice.service.tick import TickLoop
 from forenotice.ssrf import EVERYWHERE, OutgoingClient
 from forenotice.store.opener import open_store

@@ -11,7 +11,7 @@ from forenotice.core import errors
 from forenotice.core.fleet import Facts, ScopeKind
 from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind
-from forenotice.service import fleet, fleetfile, history, maintenance, queries
+from forenotice.service import fleet, history, maintenance, queries
 from forenotice.views import base
 from forenotice.views import fleet as fleet_views
 from forenotice.views.fleet import FactsChange, HostChange, NewGroup, NewHost, PolicyChange, VmChange
@@ -45,9 +45,7 @@ def apply(
     move: bool = False,
     dry_run: bool = False,
 ) -> list[tuple[str, ...]]:
-    document = (
-        fleetfile.parse(data, "toml") if isinstance(data, bytes) else fleetfile.parse(msgspec.json.encode(data), "json")
-    )
+    document = fleet.parse(data, "toml") if isinstance(data, bytes) else fleet.parse(msgspec.json.encode(data), "json")
     answer = fleet.apply(rig.service, OPERATOR, document, prune=prune, move=move, dry_run=dry_run)
     assert answer.applied is not dry_run
     differences = answer.changes + answer.kept
@@ -105,7 +103,7 @@ def test_loopback_addresses_are_for_fleets_to_try_things_on(rig: Rig) -> None:
         fleet.add_vm(rig.service, OPERATOR, VmSpec(name="new", host="host-a", addresses=("127.9.0.1",)))
     with pytest.raises(errors.RefusedError, match="--allow-loopback-addresses"):
         fleet.set_vm(rig.service, OPERATOR, "db", VmChange(addresses=["127.9.0.1"]))
-    document = fleetfile.parse(b'[vms.new]\nhost = "host-a"\naddresses = ["127.9.0.1"]\n', "toml")
+    document = fleet.parse(b'[vms.new]\nhost = "host-a"\naddresses = ["127.9.0.1"]\n', "toml")
     with pytest.raises(errors.RefusedError, match="--allow-loopback-addresses"):
         fleet.apply(rig.service, OPERATOR, document, prune=False, dry_run=True)
     # What it has already, it keeps.
@@ -159,7 +157,7 @@ def test_a_file_is_applied_in_one_step(rig: Rig) -> None:
 
 def test_a_file_with_a_key_that_was_split_names_both_new_ones() -> None:
     with pytest.raises(errors.RefusedError) as refused:
-        fleetfile.parse(b"[groups.api]\nkind = 'cloud-service'\npolicy = { auto_approve = true }", "toml")
+        fleet.parse(b"[groups.api]\nkind = 'cloud-service'\npolicy = { auto_approve = true }", "toml")
     assert "groups.api" in refused.value.message
     assert refused.value.message.endswith("give auto_approve_restart and auto_approve_redeploy")
 
@@ -172,7 +170,7 @@ def test_pruning_removes_what_the_file_does_not_name(rig: Rig) -> None:
 
 
 def test_what_was_exported_can_be_applied(rig: Rig) -> None:
-    exported = msgspec.to_builtins(fleetfile.export(rig.service))
+    exported = msgspec.to_builtins(fleet.export(rig.service))
     assert apply(rig, exported, prune=True) == []
     hosts = exported["vms"]["web-0"]["host"], exported["vms"]["web-1"]["host"]
     exported["vms"]["web-0"]["host"], exported["vms"]["web-1"]["host"] = reversed(hosts)
@@ -191,7 +189,7 @@ def test_what_was_exported_can_be_applied(rig: Rig) -> None:
 
 
 def test_vms_stay_where_the_service_moved_them(rig: Rig) -> None:
-    exported = fleetfile.export(rig.service)
+    exported = fleet.export(rig.service)
     [operation] = rig.schedule(Kind.LIVE_MIGRATION, "host-a")
     kept = [("keep", "vm", name, "host") for name in ("pool_0", "pool_1", "web-0")]
     assert apply(rig, exported) == []
@@ -204,7 +202,7 @@ def test_vms_stay_where_the_service_moved_them(rig: Rig) -> None:
     assert apply(rig, exported) == kept
     assert queries.vm(rig.service, "web-0").host == "host-d"
     assert apply(rig, exported, dry_run=True) == kept
-    differences = fleet.diff(rig.service, fleetfile.parse(msgspec.json.encode(exported), "json")).differences
+    differences = fleet.diff(rig.service, fleet.parse(msgspec.json.encode(exported), "json")).differences
     assert differences[0] == fleet_views.Difference(
         action="change",
         noun="vm",
@@ -212,16 +210,16 @@ def test_vms_stay_where_the_service_moved_them(rig: Rig) -> None:
         fields={"host": fleet_views.Values(now="host-d", to="host-a")},
     )
     assert len(differences) == 3
-    assert apply(rig, fleetfile.export(rig.service), prune=True) == []
+    assert apply(rig, fleet.export(rig.service), prune=True) == []
     assert apply(rig, exported, move=True) == [("change", *each[1:]) for each in kept]
 
 
 def test_a_host_that_failed_since_the_export_stays_cordoned(rig: Rig) -> None:
-    exported = fleetfile.export(rig.service)
+    exported = fleet.export(rig.service)
     rig.schedule(Kind.HARDWARE_FAILURE, "host-a")
     assert apply(rig, exported) == []
     assert queries.host(rig.service, "host-a").cordoned
-    assert fleetfile.export(rig.service).hosts["host-a"] == fleet_views.HostTable(cordoned=True)
+    assert fleet.export(rig.service).hosts["host-a"] == fleet_views.HostTable(cordoned=True)
 
 
 @pytest.mark.parametrize(
@@ -241,7 +239,7 @@ def test_a_host_that_failed_since_the_export_stays_cordoned(rig: Rig) -> None:
 )
 def test_a_file_that_does_not_fit_is_refused(rig: Rig, data: bytes, file_format: str, sentence: str) -> None:
     with pytest.raises(errors.ForenoticeError, match=sentence):
-        fleet.apply(rig.service, OPERATOR, fleetfile.parse(data, file_format), prune=False, dry_run=False)
+        fleet.apply(rig.service, OPERATOR, fleet.parse(data, file_format), prune=False, dry_run=False)
 
 
 def test_a_command_that_changes_nothing_is_in_the_journal_once_per_key(rig: Rig) -> None:
@@ -254,10 +252,10 @@ def test_a_command_that_changes_nothing_is_in_the_journal_once_per_key(rig: Rig)
         fleet.set_host(rig.service, keyed, "host-a", HostChange(cordoned=False))
     fleet.set_group(rig.service, call, "web", PolicyChange())
     fleet.set_vm(rig.service, call, "db", VmChange())
-    fleet.set_vm_policy(rig.service, call, "db", PolicyChange())
+    fleet.set_policy(rig.service, call, "vm:db", PolicyChange())
     maintenance.approve(rig.service, call, event)
     for dry_run in (True, False):
-        fleet.apply(rig.service, call, fleetfile.parse(b"", "toml"), prune=False, dry_run=dry_run)
+        fleet.apply(rig.service, call, fleet.parse(b"", "toml"), prune=False, dry_run=dry_run)
     found = history.page(rig.service, action="command.unchanged").items
     assert [entry.data["asked"] for entry in found] == [
         "host.change",

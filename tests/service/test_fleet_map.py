@@ -27,7 +27,7 @@ def busy(rig: Rig) -> Rig:
     """Of each state one: web-0 restarts, web-1 will, db does not listen."""
     (first, _) = rig.schedule(Kind.RESTART, "web-0", "web-1")
     maintenance.approve(rig.service, OPERATOR, first.events[0].id)
-    fleet.set_vm_policy(rig.service, OPERATOR, "db", PolicyChange(listening=Listening.NEVER))
+    fleet.set_policy(rig.service, OPERATOR, "vm:db", PolicyChange(listening=Listening.NEVER))
     rig.tick()
     return rig
 

@@ -15,7 +15,7 @@ from forenotice.core import errors
 from forenotice.core.fleet import ScopeKind
 from forenotice.liveness import WITHIN_SECONDS, Liveness
 from forenotice.service import fleet
-from forenotice.service.follower import Follower
+from forenotice.service.loops import Follower
 from forenotice.store.opener import open_store
 from forenotice.views.fleet import NewGroup, PolicyChange
 

@@ -11,7 +11,7 @@ from forenotice.core import errors
 from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind
 from forenotice.core.roles import EVERYTHING, access
-from forenotice.service import fleet, housekeeping, maintenance, overview, preview, queries
+from forenotice.service import fleet, housekeeping, maintenance, overview, queries
 from forenotice.service.calls import Call
 from forenotice.views.fleet import HostChange, PolicyChange, VmChange
 
@@ -163,7 +163,7 @@ def test_a_vm_on_the_way_there_is_waited_for(night: Rig) -> None:
 
 
 def test_a_preview_tells_it_and_writes_nothing(night: Rig) -> None:
-    seen = preview.preview(night.service, OPERATOR, kind=Kind.HOST_UPDATE, names=["host-b"])
+    seen = maintenance.preview(night.service, OPERATOR, kind=Kind.HOST_UPDATE, names=["host-b"])
     (shown,) = seen.operations
     assert (shown.status, shown.events) == ("Planned", [])
     assert msgspec.to_builtins([shown.announce_at, shown.earliest, shown.latest]) == [

@@ -15,7 +15,7 @@ from tests.service.rig import OPERATOR, Rig
 from forenotice.core import errors, roles
 from forenotice.core.fleet import Listening
 from forenotice.core.operations import Kind
-from forenotice.service import fleet, maintenance, preview, queries
+from forenotice.service import fleet, maintenance, queries
 from forenotice.service.calls import Call
 from forenotice.service.service import read_published
 from forenotice.store.database import Store
@@ -54,7 +54,7 @@ def previewed(rig: Rig, kind: Kind, *names: str, call: Call = OPERATOR, **more: 
     """And nothing has changed by it, here or for guests."""
     before, published = everything(rig), repr(rig.published)
     try:
-        return msgspec.to_builtins(preview.preview(rig.service, call, kind=kind, names=names, **more))
+        return msgspec.to_builtins(maintenance.preview(rig.service, call, kind=kind, names=names, **more))
     finally:
         assert everything(rig) == before
         assert repr(rig.published) == published
@@ -100,7 +100,7 @@ def told(rig: Rig, event: Any) -> Any:
     """By the published document, in the newest version."""
     shown = json.loads(document.render(rig.published.latest[event.scope], versions.NEWEST))
     (found,) = [each for each in shown["Events"] if each["EventId"] == event.id]
-    return {**found, "EventId": preview.NOT_YET_KNOWN}
+    return {**found, "EventId": maintenance.NOT_YET_KNOWN}
 
 
 def compare(rig: Rig, kind: Kind, names: list[str], call: Call, notice: timedelta | None) -> str:

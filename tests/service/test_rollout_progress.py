@@ -14,9 +14,9 @@ from tests.service.test_tick import Flaky, wait_for
 
 from forenotice.clock import SystemClock
 from forenotice.core.rollouts import GateResult
-from forenotice.service import maintenance, queries, rollout_progress, rollouts
+from forenotice.service import maintenance, queries, rollouts
 from forenotice.service.gates import Gates
-from forenotice.service.rollout_progress import RolloutLoop
+from forenotice.service.rollouts import RolloutLoop
 from forenotice.ssrf import OutgoingClient
 from forenotice.store.database import Store
 
@@ -110,7 +110,7 @@ def test_a_gate_stands_in_line_once_and_only_while_it_is_wanted(sqlite_store: St
 
 
 def is_at_rest(rig: Rolling) -> bool:
-    due = rollout_progress.next_due(rig.service)
+    due = rollouts.next_due(rig.service)
     return due is None or due > rig.clock.now()
 
 

@@ -18,7 +18,7 @@ from forenotice.core.roles import EVERYTHING
 from forenotice.core.rollouts import RolloutHostStatus, RolloutSpec
 from forenotice.core.timing import Timing
 from forenotice.core.windows import parse
-from forenotice.service import fleet, fleetfile, housekeeping, maintenance, queries, rollout_progress, rollouts
+from forenotice.service import fleet, housekeeping, maintenance, queries, rollouts
 from forenotice.service.calls import Call
 from forenotice.service.gates import Gates
 from forenotice.ssrf import OutgoingClient
@@ -177,7 +177,7 @@ def test_a_plan_changes_nothing(rig: Rolling) -> None:
             queries.events(rig.service),
             every(rig.service),
         )
-        return rig.journal, fleetfile.export(rig.service), listed, rig.next_due
+        return rig.journal, fleet.export(rig.service), listed, rig.next_due
 
     before = everything()
     assert len(rollouts.plan(rig.service, request()).planned_hosts) == len(HOSTS)
@@ -199,7 +199,7 @@ def test_a_host_that_is_gone_is_skipped(rig: Rolling) -> None:
 
 def many() -> Any:
     """More hosts than are looked at together, each with a VM of its own."""
-    hosts = [f"h{number:02}" for number in range(rollout_progress.CANDIDATES + 10)]
+    hosts = [f"h{number:02}" for number in range(rollouts.CANDIDATES + 10)]
     vms = {f"vm-{host}": {"host": host, "policy": ASKED} for host in hosts}
     return {"hosts": {host: {} for host in hosts}, "groups": {}, "vms": vms}
 
@@ -396,13 +396,13 @@ def test_a_wave_waits_until_its_gate_is_green(slow: Rolling, tmp_path: Path) -> 
 def test_a_gates_url_is_whole_for_those_alone_who_may_choose_it(rig: Rolling) -> None:
     rig.service.gates = Gates({}, OutgoingClient(private=(ip_network("127.0.0.0/8"),)))
     found = rollouts.start(rig.service, OPERATOR, request(hosts="a", gate="http://127.0.0.1:9?key=secret")).id
-    (asked,) = rollout_progress.advance(rig.service, {})
+    (asked,) = rollouts.advance(rig.service, {})
     assert asked.gate == rig.show(found).gate == "http://127.0.0.1:9?key=secret"
     viewer = roles.access(roles.Role.VIEWER, None)
     seen = rollouts.show(rig.service, found, viewer), rollouts.page(rig.service, access=viewer).items[0]
     assert [each.gate for each in seen] == ["http://127.0.0.1:9/…"] * 2
     assert rig.waits_for(found, "gate")["gate"] == "http://127.0.0.1:9/…"
-    rollout_progress.advance(rig.service, {asked: rig.check(asked)})
+    rollouts.advance(rig.service, {asked: rig.check(asked)})
     assert rig.actions(action="rollout.gate_red") == ["rollout.gate_red"]
     assert "secret" not in f"{rig.why(found)} {rig.journal}"
 
@@ -487,9 +487,9 @@ def test_a_process_that_dies_while_it_announces_many_leaves_no_gap(store: Store)
     found = rollouts.start(rig.service, OPERATOR, request(batch=1000)).id
     rig.service.store = cast(Store, Dying(store, writes=2))
     with pytest.raises(RuntimeError, match="dead"):
-        rollout_progress.advance(rig.service, {})
+        rollouts.advance(rig.service, {})
     rig.service.store = store
-    assert 0 < rig.show(found).progress.under_way < rig.show(found).progress.waiting + rollout_progress.CANDIDATES
+    assert 0 < rig.show(found).progress.under_way < rig.show(found).progress.waiting + rollouts.CANDIDATES
     again = Rolling(store, speed=SPEED, clock=rig.clock)
     housekeeping.resume(again.service, alone=True)
     again.step()
@@ -499,11 +499,11 @@ def test_a_process_that_dies_while_it_announces_many_leaves_no_gap(store: Store)
 def test_a_gate_whose_answer_is_lost_is_asked_again(slow: Rolling) -> None:
     slow.service.gates = Gates({"health": ("true",)}, slow.service.outgoing)
     rollouts.start(slow.service, OPERATOR, request(hosts="a", gate="health"))
-    (asked,) = rollout_progress.advance(slow.service, {})
+    (asked,) = rollouts.advance(slow.service, {})
     slow.clock.advance(seconds=59)
-    assert rollout_progress.advance(slow.service, {}) == []
+    assert rollouts.advance(slow.service, {}) == []
     slow.clock.advance(seconds=2)
-    assert rollout_progress.advance(slow.service, {}) == [asked]
+    assert rollouts.advance(slow.service, {}) == [asked]
 
 
 def test_two_processes_on_one_database_announce_no_host_twice(migrated_postgres_url: str) -> None:

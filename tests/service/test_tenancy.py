@@ -15,7 +15,7 @@ from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind
 from forenotice.core.roles import Access, Role
 from forenotice.core.selectors import Selector
-from forenotice.service import fleet, fleetfile, history, maintenance, overview, preview, queries, tokens
+from forenotice.service import fleet, history, maintenance, overview, queries, tokens
 from forenotice.service.calls import Call
 from forenotice.views.fleet import NewGroup, PolicyChange, VmChange
 
@@ -48,7 +48,7 @@ def lived(rig: Rig) -> tuple[str, str]:
 
 def add(rig: Rig) -> Any:
     added = fleet.add_vm(rig.service, OPERATOR, VmSpec(name="db", host="host-b"))
-    fleet.set_vm_policy(rig.service, OPERATOR, "db", PolicyChange(listening=Listening.ALWAYS))
+    fleet.set_policy(rig.service, OPERATOR, "vm:db", PolicyChange(listening=Listening.ALWAYS))
     rig.clock.advance(seconds=1)
     return added
 
@@ -131,7 +131,7 @@ def test_groups_and_whole_fleets(rig: Rig) -> None:
     fleet.remove_group(rig.service, OPERATOR, "shop")
     fleet.remove_vm(rig.service, OPERATOR, "db")
     rig.clock.advance(seconds=1)
-    file = fleetfile.parse(
+    file = fleet.parse(
         b'{"groups": {"shop": {"kind": "availability-set"}, "fresh": {"kind": "availability-set"}},'
         b' "vms": {"db": {"host": "host-b"}, "new": {"host": "host-b"}}}',
         "json",
@@ -156,7 +156,7 @@ def tenant(name: str, key: str | None = None) -> Call:
 def test_operations_of_each_tenant_and_of_all_users_are_limited(rig: Rig) -> None:
     rig.service.limits = UserLimits(fleet=3, tenant=2)
     made = rig.schedule(Kind.RESTART, "pool_0", "pool_1", call=tenant("a", "once"))
-    for refuse in (preview.preview, maintenance.schedule):
+    for refuse in (maintenance.preview, maintenance.schedule):
         with pytest.raises(errors.ConflictError, match=r"^tenant:a may have 2 operations at a time"):
             refuse(rig.service, tenant("a"), kind=Kind.REDEPLOY, names=["db"])
         with pytest.raises(errors.ConflictError, match=r"^the fleet allows 3 users' operations at a time"):

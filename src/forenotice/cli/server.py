@@ -69,11 +69,11 @@ def _private() -> Iterator[None]:
 def _service(flags: Mapping[str, object]) -> "Iterator[Service]":
     found = settings.load(flags, os.environ)
     with opened(found, migrate=False) as store:
-        from forenotice.service import clocks, housekeeping
+        from forenotice.service import housekeeping
 
         service = _on(store)
         service.token_file = found.token_file
-        clocks.require_sane(service)
+        housekeeping.require_sane_clock(service)
         housekeeping.notice_restored_backup(service)
         yield service
 
@@ -161,13 +161,13 @@ def accept_clock(flags: Mapping[str, object], reason: str) -> AcceptedClock:
     """On SQLite the lock shows whether a service runs; on PostgreSQL nothing does."""
     with server_packages():
         from forenotice import data_directory
-        from forenotice.service import calls, clocks
+        from forenotice.service import calls, housekeeping
     found = settings.load(flags, os.environ)
     with ExitStack() as stack:
         if found.database_file is not None:
             stack.enter_context(data_directory.held(found.directory, found.database_file))
         store = stack.enter_context(opened(found, migrate=False))
-        return clocks.accept(_on(store), calls.Call(actor=ACTOR, reason=reason))
+        return housekeeping.accept_clock(_on(store), calls.Call(actor=ACTOR, reason=reason))
 
 
 # The commands

@@ -15,11 +15,11 @@ from starlette.responses import Response, StreamingResponse
 from forenotice.control import export, openapi, parameters, responses, stream
 from forenotice.control.router import Handler, Route
 from forenotice.core import errors
-from forenotice.core.fleet import group_key
+from forenotice.core.fleet import group_key, standalone_key
 from forenotice.core.roles import Access, Need
 from forenotice.core.selectors import Selector
 from forenotice.delivery import subscriptions
-from forenotice.service import fleet, fleetfile, history, maintenance, queries, results, rollouts, tokens
+from forenotice.service import fleet, history, maintenance, queries, results, rollouts, tokens
 from forenotice.service.calls import Call
 from forenotice.service.service import Service
 from forenotice.service.tokens import Caller
@@ -108,7 +108,7 @@ class ApiRequest:
         kind = self.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind not in FORMATS:
             raise errors.RefusedError(f"{kind or 'no type'!r} is not the type of a fleet: send {' or '.join(FORMATS)}")
-        return fleetfile.parse(self.body, FORMATS[kind])
+        return fleet.parse(self.body, FORMATS[kind])
 
 
 def digest(method: str, target: bytes, body: bytes) -> str:
@@ -133,6 +133,10 @@ def add_vm(request: ApiRequest, body: fleet_views.NewVm) -> fleet_views.AddedVm:
 
 def change_group(request: ApiRequest, name: Name, body: fleet_views.GroupChange) -> fleet_views.Group:
     return fleet.set_group(request.service, request.call, name, body.policy)
+
+
+def change_vm_policy(request: ApiRequest, name: Name, body: fleet_views.PolicyChange) -> fleet_views.Policy:
+    return fleet.set_policy(request.service, request.call, standalone_key(name), body)
 
 
 def change_group_policy(request: ApiRequest, name: Name, body: fleet_views.PolicyChange) -> fleet_views.Policy:
@@ -308,14 +312,14 @@ ROUTES = (
     _get("/v1/vms/{name}", Need.SEE, queries.vm, "show_vm"),
     _patch("/v1/vms/{name}", Need.MANAGE, fleet.set_vm, "change_vm"),
     _delete("/v1/vms/{name}", Need.MANAGE, fleet.remove_vm, "remove_vm"),
-    _patch("/v1/vms/{name}/policy", Need.MANAGE, fleet.set_vm_policy, "change_vm_policy"),
+    _patch("/v1/vms/{name}/policy", Need.MANAGE, change_vm_policy),
     _get("/v1/groups", Need.SEE, queries.groups, "list_groups", query=parameters.GroupQuery),
     _post("/v1/groups", Need.MANAGE, fleet.add_group, "add_group", status=201),
     _get("/v1/groups/{name}", Need.SEE, queries.group, "show_group"),
     _patch("/v1/groups/{name}", Need.MANAGE, change_group),
     _delete("/v1/groups/{name}", Need.MANAGE, fleet.remove_group, "remove_group"),
     _patch("/v1/groups/{name}/policy", Need.MANAGE, change_group_policy),
-    _get("/v1/fleet", Need.OVERSEE, fleetfile.export, "export_fleet"),
+    _get("/v1/fleet", Need.OVERSEE, fleet.export, "export_fleet"),
     _post("/v1/fleet", Need.MANAGE, apply_fleet, accepts=DOCUMENT),
     _post("/v1/fleet/diff", Need.OVERSEE, diff_fleet, accepts=DOCUMENT, changes=False, expensive=True),
     _get("/v1/operations", Need.SEE, queries.operations, "list_operations", query=parameters.OperationQuery),

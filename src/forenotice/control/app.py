@@ -18,8 +18,8 @@ from forenotice.control.router import Route, Router, respond
 from forenotice.control.stream import Tail
 from forenotice.core import errors, explanations
 from forenotice.logs import log
-from forenotice.service import clocks, housekeeping, results, tokens
-from forenotice.service.service import Service
+from forenotice.service import housekeeping, results, tokens
+from forenotice.service.service import CLOCK_TOLERANCE, Service
 from forenotice.service.tokens import Caller
 
 LARGEST = 4 * 1024 * 1024
@@ -69,7 +69,7 @@ def _readiness(service: Service) -> dict[str, str] | errors.UnavailableError:
         return _unready(service, error.message, errors.UnavailableError())
     service.unready.over()
     behind = service.clock.behind
-    clock = {"clock": explanations.clock_behind(behind)} if behind > clocks.WORTH_TELLING else {}
+    clock = {"clock": explanations.clock_behind(behind)} if behind > CLOCK_TOLERANCE else {}
     return {"status": "ready", **clock}
 
 

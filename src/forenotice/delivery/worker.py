@@ -102,7 +102,7 @@ class Worker:
         except Exception as error:
             log.exception("A delivery failed", action="delivery.broken", **_facts(attempt))
             outcome = Outcome(attempt=attempt, error=f"this is a defect: {type(error).__name__}")
-        if not (outcome.error and self._loop.stopping):
+        if not (outcome.error and self._loop.stopping.is_set()):
             self._answered(outcome)
 
     def _answered(self, outcome: Outcome) -> None:

@@ -1,19 +1,90 @@
-"""Start-up and housekeeping: signs of life, downtime, checkpoints, readiness, and epochs after a restored backup."""
+"""Start-up and housekeeping: the clock, signs of life, checkpoints, readiness, and epochs after a restored backup."""
 
 from datetime import datetime, timedelta
 
 import structlog
 
-from forenotice.core import documents, errors
-from forenotice.service import clocks
+from forenotice.core import documents, errors, lifecycle
 from forenotice.service.calls import REMEMBERED, Call
-from forenotice.service.service import Service, UnitOfWork
+from forenotice.service.service import ALIVE_AT, ALLOWANCES, CLOCK_TOLERANCE, MARK, Service, UnitOfWork
+from forenotice.store.transaction import Transaction
+from forenotice.views.history import AcceptedClock
 
 log = structlog.get_logger()
 
 INTERVAL = timedelta(seconds=20)
 DOWNTIME = 3 * INTERVAL
 """Without a sign of life for this long, no process was serving."""
+
+MOST_BEHIND = timedelta(minutes=5)
+"""If the clock is further behind the journal, it is wrong, or was wrong when it wrote the journal."""
+
+
+def require_sane_clock(service: Service) -> None:
+    """At start: continue from the end of the journal; UnsoundError if the clock is far behind it."""
+    own = service.clock.now()
+    with service.store.write() as transaction:
+        service.correct_clock(transaction)
+        _go_on(service, transaction)
+    behind, now = service.clock.behind, service.clock.now()
+    if behind > MOST_BEHIND:
+        raise errors.UnsoundError(
+            f"The clock says {now - behind:%Y-%m-%d %H:%M:%S} UTC, but the journal was already at "
+            f"{now:%Y-%m-%d %H:%M:%S} UTC: correct the clock or, "
+            "if it is right now and was wrong before, run `forenotice clock accept`; then start again."
+        )
+    if transaction.database_time and abs(own - transaction.database_time) > CLOCK_TOLERANCE:
+        log.warning(
+            "This machine's clock differs from the database's, which is used",
+            action="clock.corrected",
+            seconds=round((transaction.database_time - own).total_seconds()),
+        )
+    # By the clock as it is now; before, it may have been far off.
+    service.give_grace()
+
+
+def _go_on(service: Service, transaction: Transaction) -> None:
+    """From where the last process stood, and where the journal ends."""
+    if mark := transaction.meta.get(MARK):
+        service.clock.go_on_from(mark)
+    if last := transaction.journal.last():
+        service.clock.not_below(last[1])
+
+
+def accept_clock(service: Service, call: Call) -> AcceptedClock:
+    """The clock is right and the journal was ahead: continue from the clock's time, with the notice that was left.
+
+    Only while no service runs: a running one would bring the journal's time back.
+    """
+    with service.store.write() as transaction:
+        service.correct_clock(transaction)
+        now, mark = service.clock.now(), service.clock.mark()
+        _go_on(service, transaction)
+        journal = service.clock.now()
+        if not service.clock.behind:
+            raise errors.ConflictError(
+                f"the clock says {now:%Y-%m-%d %H:%M:%S} UTC and is not behind the journal: there is nothing to accept",
+                now=now.isoformat(),
+            )
+        transaction.set_back(now, journal)
+        _release_claims(transaction, now)
+        transaction.meta.put(ALIVE_AT, now.isoformat())
+        transaction.meta.put(MARK, mark)
+        unit = UnitOfWork(service, transaction, now, ALLOWANCES[-1])
+        draft = unit.draft(transaction.worlds.fleet(), call)
+        live = list(draft.world.operations.values())
+        for operation in live:
+            lifecycle.correct_clock(draft, operation, journal)
+        draft.note("clock.accepted", journal=journal, operations=len(live))
+        unit.keep(draft)
+    return AcceptedClock(now=now, journal=journal, operations=len(live))
+
+
+def _release_claims(transaction: Transaction, now: datetime) -> None:
+    """No process is serving: claims and gates without a result belong to a dead one."""
+    transaction.operations.release_claims(None)
+    transaction.subscriptions.release_claims()
+    transaction.rollouts.make_due(now)
 
 
 def run(service: Service) -> None:
@@ -57,13 +128,13 @@ def _checkpoint(service: Service) -> None:
 
 def _show_life(service: Service, unit: UnitOfWork) -> None:
     """Downtime, also of a machine that slept, does not count as silence of guests; after it they get time to poll."""
-    alive_at = unit.transaction.meta.get(clocks.ALIVE_AT)
+    alive_at = unit.transaction.meta.get(ALIVE_AT)
     away = unit.now - datetime.fromisoformat(alive_at) if alive_at else timedelta(0)
     if away > DOWNTIME:
         unit.transaction.scopes.shift_heard(away)
         service.give_grace()
-    unit.transaction.meta.put(clocks.ALIVE_AT, unit.now.isoformat())
-    unit.transaction.meta.put(clocks.MARK, service.clock.mark())
+    unit.transaction.meta.put(ALIVE_AT, unit.now.isoformat())
+    unit.transaction.meta.put(MARK, service.clock.mark())
 
 
 def problems(service: Service) -> list[str]:
@@ -72,7 +143,7 @@ def problems(service: Service) -> list[str]:
         f"the thread {name!r} has made no progress for {seconds:.0f} s: restart the service if it does not recover"
         for name, seconds in service.liveness.silent().items()
     ]
-    if (behind := service.clock.behind) > clocks.MOST_BEHIND:
+    if (behind := service.clock.behind) > MOST_BEHIND:
         found.append(
             f"the clock is {behind.total_seconds():.0f} s behind the journal: correct it or, "
             "if it is right, stop the service, run `forenotice clock accept`, and start it again"
@@ -91,14 +162,12 @@ def require_ready(service: Service) -> None:
 
 
 def resume(service: Service, *, alone: bool) -> None:
-    """At start-up; if no other process can be serving, claims and unanswered gates belong to a dead one."""
+    """At start-up; `alone`: no other process can be serving."""
 
     def work(unit: UnitOfWork) -> None:
         _show_life(service, unit)
         if alone:
-            unit.transaction.operations.release_claims(None)
-            unit.transaction.subscriptions.release_claims()
-            unit.transaction.rollouts.make_due(unit.now)
+            _release_claims(unit.transaction, unit.now)
 
     service.transact(work)
     service.store.checkpoint()
@@ -107,10 +176,7 @@ def resume(service: Service, *, alone: bool) -> None:
 def begin_epoch(service: Service, call: Call | None = None) -> int:
     """Unconditionally; gives the new epoch."""
 
-    def work(unit: UnitOfWork) -> int:
-        return _begin_epoch(unit, call)
-
-    return service.transact(work)
+    return service.transact(lambda unit: _begin_epoch(unit, call))
 
 
 def notice_restored_backup(service: Service) -> None:

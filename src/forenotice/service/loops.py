@@ -1,4 +1,4 @@
-"""A thread that repeats one step: it sleeps until something is due or it is woken, and survives every error."""
+"""Threads of the service: a loop that repeats one step, and the loop that follows what other processes write."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -11,6 +11,8 @@ from forenotice.core import errors
 from forenotice.failures import Failures
 from forenotice.liveness import Liveness
 from forenotice.runtime import Runtime, Started
+from forenotice.service import housekeeping
+from forenotice.service.service import Service
 
 log = structlog.get_logger()
 
@@ -19,32 +21,35 @@ LONGEST_SLEEP = timedelta(seconds=1)
 
 PAUSE_AFTER_ERROR = timedelta(seconds=1)
 
+PAGE = 1000
+"""Entries that are read at once."""
+
+RELOAD = -1
+
 
 class Loop:
+    """A thread that sleeps until something is due or it is woken, and survives every error."""
+
     def __init__(
         self,
         slug: str,
-        step: Callable[[], timedelta],
+        step: Callable[[], timedelta | None],
         wake: threading.Event,
         liveness: Liveness,
         runtime: Runtime,
         *,
         pause: timedelta = timedelta(0),
     ) -> None:
-        """`step` does what is due and returns for how long nothing is; between two steps there is a `pause`."""
+        """`step` does what is due and returns for how long nothing is; None: never again. Steps are a `pause` apart."""
         self._slug = slug
         self._liveness = liveness
         self._runtime = runtime
         self._step = step
         self._wake = wake
         self._pause = pause
-        self._stopping = threading.Event()
+        self.stopping = threading.Event()
         self._failures = Failures()
         self._thread: Started | None = None
-
-    @property
-    def stopping(self) -> bool:
-        return self._stopping.is_set()
 
     def start(self) -> None:
         self._liveness.beat(self._slug)
@@ -52,7 +57,7 @@ class Loop:
 
     def stop(self) -> None:
         """Returns when the last step is over."""
-        self._stopping.set()
+        self.stopping.set()
         self._wake.set()
         if self._thread:
             self._thread.join()
@@ -63,14 +68,18 @@ class Loop:
             # Cleared before the check, so that a stop is never slept through.
             self._wake.clear()
             self._liveness.beat(self._slug)
-            if self._stopping.wait(self._pause.total_seconds()):
+            if self.stopping.wait(self._pause.total_seconds()):
                 return
-            self._wake.wait(self._guarded_step().total_seconds())
+            sleep = self._guarded_step()
+            if sleep is None:
+                self._liveness.end(self._slug)
+                return
+            self._wake.wait(sleep.total_seconds())
 
-    def _guarded_step(self) -> timedelta:
+    def _guarded_step(self) -> timedelta | None:
         failures, slug = self._failures, self._slug
         try:
-            pause = self._step()
+            sleep = self._step()
         except (errors.UnavailableError, errors.UnsoundError) as error:
             if failures.again(str(error)):
                 log.warning(
@@ -83,7 +92,7 @@ class Loop:
             return PAUSE_AFTER_ERROR
         if times := failures.over():
             log.info("It works again", action=f"{slug}.recovered", times=times)
-        return pause
+        return sleep
 
 
 class Interval:
@@ -122,3 +131,67 @@ def watching_for_deaths(end: Callable[[], None]) -> Iterator[list[str]]:
 def time_until(due: datetime | None, now: datetime) -> timedelta:
     """How long to sleep when something is due then."""
     return LONGEST_SLEEP if due is None else max(timedelta(0), min(due - now, LONGEST_SLEEP))
+
+
+class Follower:
+    """Publishes what other processes change: reads the journal whenever the store says that it has grown.
+
+    On SQLite nothing ever says so, because no other process serves.
+    """
+
+    def __init__(self, service: Service, position: int) -> None:
+        self._service = service
+        self._position = position
+        self._at: datetime | None = None
+        """The moment of the entry there, if known."""
+        self._fell = False
+        """Whether the database has less than it had, and no epoch was begun since."""
+        self._changes: Iterator[int] | None = None
+        self._loop = Loop("follow", self._step, threading.Event(), service.liveness, service.runtime)
+        self.start, self.stop = self._loop.start, self._loop.stop
+
+    def _step(self) -> timedelta | None:
+        # After an error it listens anew.
+        changes, self._changes = self._changes, None
+        found = next(known := changes or self._service.store.changes(self._loop.stopping), None)
+        if found is None:
+            return None
+        if changes is None:
+            # The first is where the journal ends.
+            self._compare(found, min(found, self._position))
+        self._catch_up(found)
+        self._changes = known
+        return timedelta(0)
+
+    def _catch_up(self, position: int) -> None:
+        if position == RELOAD:
+            newest = self._service.refresh()
+            self._compare(newest, newest)
+        if self._fell:
+            # A backup was restored under us, or a standby took over that lacks what guests have seen.
+            epoch = housekeeping.begin_epoch(self._service)
+            self._fell = False
+            log.warning("The database lost entries: an epoch begins", action="store.restored", epoch=epoch)
+        while position > self._position:
+            with self._service.store.read() as reader:
+                page = reader.journal.page(after=self._position, limit=PAGE)
+            if not page:
+                return
+            scopes = {entry.scope for _, entry in page if entry.scope is not None}
+            if scopes:
+                self._service.refresh(tuple(scopes))
+            self._position, self._at = page[-1][0], page[-1][1].at
+            self._service.nudge.set()
+            self._service.tell_growth()
+
+    def _compare(self, newest: int, position: int) -> None:
+        """Notice that the database lost what we had read, even if it has as many entries since; go on from there."""
+        found = self._moment(self._position)
+        self._fell |= newest < self._position or (self._at is not None and found not in (None, self._at))
+        self._position, self._at = position, self._moment(position)
+
+    def _moment(self, position: int) -> datetime | None:
+        """Of the entry there; None: it was pruned."""
+        with self._service.store.read() as reader:
+            page = reader.journal.page(after=position - 1, limit=1)
+        return page[0][1].at if page and page[0][0] == position else None

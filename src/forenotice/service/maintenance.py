@@ -1,23 +1,41 @@
-"""Operators' commands about operations and events."""
+"""Operators' commands about operations and events, and the preview of what scheduling would do."""
 
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 
-from forenotice.core import announcements, errors, fleet, lifecycle, operations, roles, selectors
-from forenotice.core.budgets import UserLimits
+import msgspec
+
+from forenotice.core import (
+    announcements,
+    errors,
+    explanations,
+    fleet,
+    lifecycle,
+    operations,
+    placement,
+    roles,
+    selectors,
+)
+from forenotice.core.blockers import BlockerKind
 from forenotice.core.draft import Draft, World
-from forenotice.core.operations import Kind
+from forenotice.core.explanations import Explanation
+from forenotice.core.operations import Kind, Status
 from forenotice.service import views, visibility
 from forenotice.service.calls import Call, command
-from forenotice.service.service import Service, UnitOfWork
+from forenotice.service.service import Service, UnitOfWork, allowance_for
 from forenotice.store.fleet import HostFilter
 from forenotice.store.transaction import Reader
-from forenotice.views.maintenance import Event, Operation, Operations
+from forenotice.views import maintenance as shown
+from forenotice.wire import document, versions
 
 PART = re.compile(r"[!*?:]")
 """What a part of a selector of hosts has, and no name."""
+
+NOT_YET_KNOWN = "not yet known"
+"""In place of the id that an event will have."""
 
 
 def schedule(
@@ -28,23 +46,91 @@ def schedule(
     names: Sequence[str],
     notice: timedelta | None = None,
     reason: str = "",
-) -> Operations:
+) -> shown.Operations:
     """One operation for each VM or host named, or host selected: all of them or none."""
-    require_sound(call, kind, names)
+    _require_sound(call, kind, names)
     call = call.because(reason)
 
-    def work(unit: UnitOfWork) -> Operations:
-        meant = selected(unit.transaction, call, kind, names)
-        draft = unit.draft(load(unit.transaction, kind, meant, service.limits), call)
-        made = decide(draft, call, kind=kind, names=meant, notice=notice)
+    def work(unit: UnitOfWork) -> shown.Operations:
+        meant = _selected(unit.transaction, call, kind, names)
+        draft = unit.draft(_load(service, unit.transaction, kind, meant), call)
+        made = _decide(draft, call, kind, meant, notice)
         unit.keep(draft)
         # A tenant names VMs of its own scopes and sees all that it has asked for: nothing is to be left out.
-        return Operations(operations=[_view(draft, operation.id) for operation in made])
+        return shown.Operations(operations=[_view(draft, operation.id) for operation in made])
 
-    return command(service, call, Operations, work)
+    return command(service, call, shown.Operations, work)
 
 
-def require_sound(call: Call, kind: Kind, names: Sequence[str]) -> None:
+def preview(
+    service: Service, call: Call, *, kind: Kind, names: Sequence[str], notice: timedelta | None = None
+) -> shown.Preview:
+    """The same decisions and the same refusals as by `schedule` at this moment; nothing is written."""
+    _require_sound(call, kind, names)
+    with service.store.read() as reader:
+        names = _selected(reader, call, kind, names)
+        world = _load(service, reader, kind, names)
+    draft = service.draft(
+        world, by=call.actor, reason=call.reason, allowance=allowance_for(world), limits=service.limits
+    )
+    made = [operation.id for operation in _decide(draft, call, kind, names, notice)]
+    changes = draft.changes()
+    told = {}
+    """What the new events' scopes will read in the newest api-version, by the event's id."""
+    for each in changes.documents:
+        new = replace(each, events=tuple(event for event in each.events if event.operation in made))
+        for event in msgspec.json.decode(document.render(new, versions.NEWEST))["Events"]:
+            told[event["EventId"]] = {**event, "EventId": NOT_YET_KNOWN}
+    # What is made will have other ids, so these are not shown.
+    made_up = {*made, *told}
+    visible = visibility.visible(draft, call.access.scopes)
+
+    def previewed(key: str) -> shown.PreviewedOperation:
+        operation, known = draft.operation(key), _view(visible, key)
+        found = explanations.explain_operation(draft, operation, service.expiry_from)
+        if operation.status is Status.STARTED:
+            found = _of_started(draft, operation, found)
+        explained = views.explanation(visibility.explanation(draft, found, call.access.scopes))
+        events = [
+            shown.PreviewedEvent(**msgspec.structs.asdict(event) | {"id": "", "operation": ""}, told=told[event.id])
+            for event in known.events
+        ]
+        return shown.PreviewedOperation(
+            **msgspec.structs.asdict(known) | {"id": "", "events": events},
+            earliest=explanations.start_at_the_earliest(draft, operation, service.expiry_from),
+            latest=found.until,
+            sentence=explained.sentence,
+            sentences=explained.sentences,
+            waiting_for=[
+                {name: value for name, value in facts.items() if not (isinstance(value, str) and value in made_up)}
+                for facts in explained.waiting_for
+            ],
+        )
+
+    return shown.Preview(
+        at=draft.now,
+        kind=kind,
+        operations=[previewed(key) for key in made],
+        ends=[
+            views.of(shown.EndedOperation, each)
+            for key, each in changes.operations.items()
+            if key not in made and not each.status.live
+        ],
+        cordons=[host.name for host in changes.hosts.values() if host is not None and host.cordoned],
+    )
+
+
+def _of_started(draft: Draft, operation: operations.Operation, found: Explanation) -> Explanation:
+    """The driver does it then, except for VMs that have no target host."""
+    waiting = tuple(facts for facts in found.waiting_for if facts["kind"] == BlockerKind.TARGET_HOST)
+    sentences = ["It starts at once: nobody is waited for."]
+    if waiting:
+        sizes = {str(facts["vm"]): placement.size_in_the_way(draft, str(facts["vm"])) for facts in waiting}
+        sentences.append(f"But {placement.without_target(sizes)}.")
+    return replace(found, sentences=tuple(sentences), until=operation.started_at, waiting_for=waiting)
+
+
+def _require_sound(call: Call, kind: Kind, names: Sequence[str]) -> None:
     """Refuse what can be refused without a look at the fleet."""
     call.access.require_kind(kind)
     call.access.require_names(names)
@@ -59,7 +145,7 @@ def require_sound(call: Call, kind: Kind, names: Sequence[str]) -> None:
             raise errors.RefusedError(f"{name} is named twice: name each once")
 
 
-def selected(reader: Reader, call: Call, kind: Kind, names: Sequence[str]) -> Sequence[str]:
+def _selected(reader: Reader, call: Call, kind: Kind, names: Sequence[str]) -> Sequence[str]:
     """The names as they are, unless they are parts of a selector of hosts: then the hosts, without empty ones."""
     if not kind.traits.of_host or all(map(fleet.NAME.fullmatch, names)):
         return names
@@ -75,23 +161,23 @@ def selected(reader: Reader, call: Call, kind: Kind, names: Sequence[str]) -> Se
     return chosen
 
 
-def load(reader: Reader, kind: Kind, names: Sequence[str], limits: UserLimits) -> World:
+def _load(service: Service, reader: Reader, kind: Kind, names: Sequence[str]) -> World:
     targets = kind.traits.moves
     if kind.traits.of_host:
         arriving = [each for name in names for each in reader.operations.moving_to(name)]
         return reader.worlds.load(hosts=names, operations=arriving, targets=targets)
-    return reader.worlds.to_schedule(names, targets=targets, asked_by=limits.any)
+    return reader.worlds.to_schedule(names, targets=targets, asked_by=service.limits.any)
 
 
-def decide(
-    draft: Draft, call: Call, *, kind: Kind, names: Sequence[str], notice: timedelta | None
+def _decide(
+    draft: Draft, call: Call, kind: Kind, names: Sequence[str], notice: timedelta | None
 ) -> list[operations.Operation]:
-    """The operations, on a draft of what `load` gave: whether it is kept or thrown away is the caller's affair."""
+    """The operations, on a draft that is kept or thrown away."""
     if call.access.scopes is not None:
         named = World(vms={name: vm for name in names if (vm := draft.world.vms.get(name))})
-        shown = visibility.visible(draft, call.access.scopes, named)
+        visible = visibility.visible(draft, call.access.scopes, named)
         for name in names:
-            shown.vm(name)
+            visible.vm(name)
     return [
         announcements.schedule(
             draft, announcements.OperationSpec(kind=kind, name=name, notice=notice, reason=call.reason)
@@ -100,40 +186,40 @@ def decide(
     ]
 
 
-def approve(service: Service, call: Call, event_id: str) -> Event:
+def approve(service: Service, call: Call, event_id: str) -> shown.Event:
     about: dict[str, str] = {}
 
-    def work(unit: UnitOfWork) -> Event:
+    def work(unit: UnitOfWork) -> shown.Event:
         draft = unit.draft(unit.transaction.worlds.load(events=[event_id]), call)
         event = draft.event(visibility.visible(draft, call.access.scopes).event(event_id).id)
         lifecycle.approve_as_operator(draft, event, call.actor)
         about.update(event=event.id, operation=event.operation, scope=event.scope)
         unit.keep(draft)
-        shown = visibility.visible(draft, call.access.scopes)
-        return views.event_of(shown.operation(event.operation), shown.event(event_id))
+        visible = visibility.visible(draft, call.access.scopes)
+        return views.event_of(visible.operation(event.operation), visible.event(event_id))
 
-    return command(service, call, Event, work, asked="event.approve", about=about)
+    return command(service, call, shown.Event, work, asked="event.approve", about=about)
 
 
-def cancel_event(service: Service, call: Call, event_id: str) -> Operation:
+def cancel_event(service: Service, call: Call, event_id: str) -> shown.Operation:
     """An operation is indivisible: with one of its events all are cancelled."""
 
-    def work(unit: UnitOfWork) -> Operation:
+    def work(unit: UnitOfWork) -> shown.Operation:
         draft = unit.draft(unit.transaction.worlds.load(events=[event_id]), call)
         return _cancel(unit, draft, call, visibility.visible(draft, call.access.scopes).event(event_id).operation)
 
-    return command(service, call, Operation, work)
+    return command(service, call, shown.Operation, work)
 
 
-def cancel_operation(service: Service, call: Call, operation_id: str) -> Operation:
-    def work(unit: UnitOfWork) -> Operation:
+def cancel_operation(service: Service, call: Call, operation_id: str) -> shown.Operation:
+    def work(unit: UnitOfWork) -> shown.Operation:
         draft = unit.draft(unit.transaction.worlds.load(operations=[operation_id]), call)
         return _cancel(unit, draft, call, visibility.visible(draft, call.access.scopes).operation(operation_id).id)
 
-    return command(service, call, Operation, work)
+    return command(service, call, shown.Operation, work)
 
 
-def _cancel(unit: UnitOfWork, draft: Draft, call: Call, operation_id: str) -> Operation:
+def _cancel(unit: UnitOfWork, draft: Draft, call: Call, operation_id: str) -> shown.Operation:
     operation = draft.operation(operation_id)
     call.access.require_cancel(operation, draft.events_of(operation_id))
     lifecycle.cancel(draft, operation)
@@ -141,5 +227,5 @@ def _cancel(unit: UnitOfWork, draft: Draft, call: Call, operation_id: str) -> Op
     return _view(visibility.visible(draft, call.access.scopes), operation_id)
 
 
-def _view(shown: Draft, operation_id: str) -> Operation:
-    return views.operation(shown.operation(operation_id), shown.events_of(operation_id))
+def _view(visible: Draft, operation_id: str) -> shown.Operation:
+    return views.operation(visible.operation(operation_id), visible.events_of(operation_id))

@@ -8,7 +8,7 @@ from forenotice.core import documents, driver_calls, errors, explanations, fleet
 from forenotice.core.draft import Draft, World
 from forenotice.core.operations import Event, EventType, Operation, Status
 from forenotice.core.selectors import Selector
-from forenotice.service import clocks, fleet_map, views, visibility
+from forenotice.service import fleet_map, views, visibility
 from forenotice.service.service import Service
 from forenotice.store.events import EventFilter
 from forenotice.store.fleet import GroupFilter, HostFilter, VmFilter
@@ -180,7 +180,7 @@ def explained(service: Service, draft: Draft, event: Event, seen: Selector | Non
     """Why an event waits, on a draft of what explains its operation."""
     found = explanations.explain_event(draft, event, service.expiry_from)
     found = visibility.explanation(draft, _with_calls(service, found, event.operation), seen)
-    view: maintenance.EventExplanation = views.explanation(clocks.with_clock_behind(service, found))
+    view: maintenance.EventExplanation = views.explanation(found, service.clock.behind)
     return view
 
 
@@ -195,7 +195,7 @@ def explain_operation(
         draft = with_targets(service, reader, [operation_id], world)
     found = explanations.explain_operation(draft, draft.operation(operation_id), service.expiry_from)
     found = visibility.explanation(draft, _with_calls(service, found, operation_id), seen)
-    view: maintenance.OperationExplanation = views.explanation(clocks.with_clock_behind(service, found))
+    view: maintenance.OperationExplanation = views.explanation(found, service.clock.behind)
     return view
 
 

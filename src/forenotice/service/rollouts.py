@@ -1,33 +1,50 @@
-"""Operators' commands about rollouts."""
+"""Rollouts: operators' commands, the steps that are due, and the thread that takes them and asks gates."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
+
+import structlog
 
 from forenotice import garbage_collection
 from forenotice.core import errors, explanations, rollout_plan, rollout_progress, rollouts
 from forenotice.core.draft import Draft, World
 from forenotice.core.roles import Access, Need
-from forenotice.core.rollouts import Rollout, RolloutHostStatus, RolloutSpec, RolloutStatus
-from forenotice.service import clocks, views
+from forenotice.core.rollout_progress import GateCheck
+from forenotice.core.rollouts import GateResult, Rollout, RolloutHostStatus, RolloutSpec, RolloutStatus
+from forenotice.service import views
 from forenotice.service.calls import Call, command, recalled
+from forenotice.service.loops import Loop, time_until
 from forenotice.service.queries import with_targets
 from forenotice.service.service import ALLOWANCES, Service, UnitOfWork
-from forenotice.service.views import NAMES
 from forenotice.store.rollouts import RolloutFilter
-from forenotice.store.transaction import Reader, Transaction
+from forenotice.store.transaction import Reader
 from forenotice.views import base
 from forenotice.views import rollouts as shown
 from forenotice.views.base import Page
 from forenotice.views.maintenance import RolloutExplanation
 
+log = structlog.get_logger()
+
 SAMPLE = 10
 """Hosts that an explanation looks at, of those under way and of those that wait."""
+
+PAUSE = timedelta(milliseconds=100)
+"""Between two looks, however fast the journal grows."""
+
+GATES_AT_ONCE = 16
+
+AT_ONCE = 20
+"""Rollouts looked at in one round."""
+
+CANDIDATES = 20
+"""Hosts of the wave that one transaction looks at: guests who approve wait for its end."""
 
 
 def plan(service: Service, spec: RolloutSpec) -> shown.RolloutPlan:
     """What it would come to; nothing is done. What could not be started is refused here too."""
-    _require_gate(service, spec)
-    fleet = _fleet(service)
+    fleet = _fleet(service, spec)
     with service.store.read() as reader:
         _require_alone(reader, spec, rollouts.chosen_hosts(spec, fleet.world.hosts))
     return views.plan(rollout_plan.plan(fleet, spec), spec)
@@ -39,26 +56,29 @@ def start(service: Service, call: Call, spec: RolloutSpec) -> shown.Rollout:
         known = recalled(reader, call, shown.Rollout, service.clock.now())
     if known is not None:
         return known
-    _require_gate(service, spec)
-    order, domains = _order(_fleet(service), spec)
+    fleet = _fleet(service, spec)
+    chosen = rollouts.chosen_hosts(spec, fleet.world.hosts)
+    rollouts.require_possible(fleet, spec, chosen)
+    waves = rollouts.assign_waves(fleet, chosen)
+    domains = {host: rollouts.update_domains(rollouts.parts(fleet, host)) for host in chosen}
 
     def work(unit: UnitOfWork) -> shown.Rollout:
-        _require_alone(unit.transaction, spec, order)
+        _require_alone(unit.transaction, spec, waves)
         draft = unit.draft(World(), call)
-        rollout = rollout_progress.begin(draft, spec, order, domains)
+        rollout = rollout_progress.begin(draft, spec, waves, domains)
         unit.keep(draft)
         return _view(unit.transaction, rollout)
 
     return command(service, call, shown.Rollout, work)
 
 
-def _order(draft: Draft, spec: RolloutSpec) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
-    """The wave and the update domains of each host."""
-    hosts = rollouts.chosen_hosts(spec, draft.world.hosts)
-    rollouts.require_possible(draft, spec, hosts)
-    return rollouts.assign_waves(draft, hosts), {
-        host: rollouts.update_domains(rollouts.parts(draft, host)) for host in hosts
-    }
+def _fleet(service: Service, spec: RolloutSpec) -> Draft:
+    """The whole fleet; a gate that could never be asked is refused."""
+    if spec.options.gate is not None:
+        service.gates.require(spec.options.gate)
+    with service.store.read() as reader, garbage_collection.paused():
+        world = reader.worlds.fleet()
+    return service.draft(world, allowance=ALLOWANCES[0])
 
 
 def page(
@@ -111,47 +131,44 @@ def explain(service: Service, rollout_id: str) -> RolloutExplanation:
     found = explanations.explain_rollout(
         draft, rollout, live, waiting, service.expiry_from, more=len(all_live) - len(live)
     )
-    explained: RolloutExplanation = views.explanation(clocks.with_clock_behind(service, found))
+    explained: RolloutExplanation = views.explanation(found, service.clock.behind)
     return explained
 
 
 def pause(service: Service, call: Call, rollout_id: str) -> shown.Rollout:
     why = f"{rollout_progress.PAUSED_BY}{call.actor}" + (f": {call.reason}" if call.reason else "")
-    return _change(service, call, rollout_id, lambda draft, rollout: rollout_progress.pause(draft, rollout, why))
+    return _change(
+        service, call, rollout_id, lambda _, draft: rollout_progress.pause(draft, draft.rollout(rollout_id), why)
+    )
 
 
 def resume(service: Service, call: Call, rollout_id: str, *, retry: bool = False) -> shown.Rollout:
     """With `retry`, hosts that failed have another try."""
 
-    def work(unit: UnitOfWork, draft: Draft) -> None:
+    def decide(unit: UnitOfWork, draft: Draft) -> None:
         rollout_progress.resume(draft, draft.rollout(rollout_id))
         if retry:
             unit.transaction.rollouts.change_hosts(rollout_id, RolloutHostStatus.FAILED, RolloutHostStatus.WAITING, "")
 
-    return _change_with(service, call, rollout_id, work)
+    return _change(service, call, rollout_id, decide)
 
 
 def cancel(service: Service, call: Call, rollout_id: str) -> shown.Rollout:
-    def work(unit: UnitOfWork, draft: Draft) -> None:
+    def decide(unit: UnitOfWork, draft: Draft) -> None:
         rollout_progress.cancel(draft, draft.rollout(rollout_id))
         unit.transaction.rollouts.change_hosts(
             rollout_id, RolloutHostStatus.WAITING, RolloutHostStatus.SKIPPED, "the rollout was cancelled"
         )
 
-    return _change_with(service, call, rollout_id, work)
+    return _change(service, call, rollout_id, decide)
 
 
-def _change(service: Service, call: Call, rollout_id: str, decide: Callable[[Draft, Rollout], None]) -> shown.Rollout:
-    return _change_with(service, call, rollout_id, lambda _, draft: decide(draft, draft.rollout(rollout_id)))
-
-
-def _change_with(
+def _change(
     service: Service, call: Call, rollout_id: str, decide: Callable[[UnitOfWork, Draft], None]
 ) -> shown.Rollout:
     def work(unit: UnitOfWork) -> shown.Rollout:
         live = unit.transaction.rollouts.live_operations(rollout_id)
-        world = unit.transaction.worlds.load(rollouts=[rollout_id], operations=live)
-        draft = unit.draft(world, call)
+        draft = unit.draft(unit.transaction.worlds.load(rollouts=[rollout_id], operations=live), call)
         decide(unit, draft)
         unit.keep(draft)
         return _view(unit.transaction, draft.rollout(rollout_id))
@@ -159,27 +176,16 @@ def _change_with(
     return command(service, call, shown.Rollout, work)
 
 
-def _fleet(service: Service) -> Draft:
-    with service.store.read() as reader, garbage_collection.paused():
-        world = reader.worlds.fleet()
-    return service.draft(world, allowance=ALLOWANCES[0])
-
-
 def _require_alone(reader: Reader, spec: RolloutSpec, hosts: Collection[str]) -> None:
     """The same again while one is under way is a mistake."""
     known = reader.rollouts.awaited(spec.kind, hosts)
     if known is not None:
-        rollout, host = known
+        (rollout, host), kind = known, views.NAMES[spec.kind]
         raise errors.ConflictError(
-            f"rollout {rollout} is going to {NAMES[spec.kind]} host {host} already: wait for it, or cancel it first",
+            f"rollout {rollout} is going to {kind} host {host} already: wait for it, or cancel it first",
             rollout=rollout,
             host=host,
         )
-
-
-def _require_gate(service: Service, spec: RolloutSpec) -> None:
-    if spec.options.gate is not None:
-        service.gates.require(spec.options.gate)
 
 
 def _named(reader: Reader, rollout_id: str) -> Rollout:
@@ -197,5 +203,142 @@ def _redacted(rollout: Rollout, access: Access) -> Rollout:
     return replace(rollout, gate_result=gate_result, options=rollout.options.told())
 
 
-def _view(reader: Reader | Transaction, rollout: Rollout) -> shown.Rollout:
+def _view(reader: Reader, rollout: Rollout) -> shown.Rollout:
     return views.rollout(rollout, reader.rollouts.tally(rollout.id))
+
+
+def advance(service: Service, checked: Mapping[GateCheck, GateResult]) -> list[GateCheck]:
+    """Take the next step of every rollout that is due; gives the gates that must be asked."""
+    for check, result in checked.items():
+        _record_gate(service, check, result)
+    with service.store.read() as reader:
+        due = reader.rollouts.due(service.clock.now(), AT_ONCE)
+    return [asked for rollout_id in due if (asked := _step(service, rollout_id))]
+
+
+def next_due(service: Service) -> datetime | None:
+    with service.store.read() as reader:
+        return reader.rollouts.next_due()
+
+
+def _record_gate(service: Service, check: GateCheck, result: GateResult) -> None:
+    def work(unit: UnitOfWork) -> None:
+        draft = unit.draft(unit.transaction.worlds.load(rollouts=[check.rollout]))
+        rollout_progress.record_gate(draft, check.rollout, check.wave, replace(result, at=unit.now))
+        unit.keep(draft)
+
+    service.transact(work)
+
+
+def _step(service: Service, rollout_id: str) -> GateCheck | None:
+    def work(unit: UnitOfWork) -> int | None:
+        known = unit.transaction.rollouts
+        if rollout_id not in known.due(unit.now, AT_ONCE):
+            return None  # Another process has taken the step.
+        draft = unit.draft(unit.transaction.worlds.load(rollouts=[rollout_id]))
+        ended = known.ended(rollout_id)
+        under_way = known.under_way(rollout_id) - len(ended)
+        rollout_progress.settle(draft, rollout_id, ended)
+        step = rollout_progress.next_step(draft, rollout_id, under_way, known.next_wave(rollout_id))
+        unit.keep(draft)
+        return step
+
+    step = service.transact(work)
+    if step is None:
+        return None
+    after: str | GateCheck | None = ""
+    while isinstance(after, str):
+        after = service.transact(partial(_take_some, rollout_id, step, after))
+    return after
+
+
+def _take_some(rollout_id: str, wave: int, after: str, unit: UnitOfWork) -> str | GateCheck | None:
+    """Announce some of the wave's hosts; gives the host to continue after, or the gate to ask first; None: done."""
+    known = unit.transaction.rollouts
+    rollout = known.named([rollout_id])[rollout_id]
+    free = rollout.options.batch - known.under_way(rollout_id)
+    if rollout.status is not RolloutStatus.RUNNING or rollout.wave != wave or free <= 0:
+        return None
+    waiting = known.waiting(rollout_id, wave, after, CANDIDATES)
+    if not waiting:
+        if free == rollout.options.batch and known.next_wave(rollout_id) != wave:
+            # All the rest were skipped.
+            known.put([replace(rollout, due_at=unit.now)])
+        return None
+    hosts = [rollout_host.host for rollout_host in waiting]
+    arriving = {each for host in hosts for each in unit.transaction.operations.moving_to(host)}
+    world = unit.transaction.worlds.load(rollouts=[rollout_id], hosts=hosts, operations=arriving)
+    draft = unit.draft(world, Call(actor=f"rollout:{rollout_id}"))
+    taken = rollout_progress.take(draft, rollout_id, waiting, free)
+    unit.keep(draft)
+    return taken if isinstance(taken, GateCheck) else waiting[-1].host
+
+
+class RolloutLoop:
+    """The thread that moves rollouts on; gates are asked in threads of their own."""
+
+    def __init__(self, service: Service, *, gates_at_once: int = GATES_AT_ONCE) -> None:
+        self._service = service
+        self._grown = service.follow_growth()
+        self._checked: dict[GateCheck, GateResult] = {}
+        self._checking: set[GateCheck] = set()
+        """Until the result is recorded, so that no gate is asked twice for one wave at once."""
+        self._wanted: dict[GateCheck, None] = {}
+        """Checks that wait until fewer than `gates_at_once` are being made."""
+        self._gates_at_once = gates_at_once
+        self._loop = Loop("roll", self.step, self._grown, service.liveness, service.runtime, pause=PAUSE)
+
+    def start(self) -> None:
+        self._loop.start()
+
+    def stop(self) -> None:
+        """Gates that have not answered by now are asked again after the next start."""
+        self._service.gates.close()
+        self._loop.stop()
+
+    def step(self) -> timedelta:
+        """Take all steps that are due; gives how long nothing is."""
+        checked = self._checked.copy()
+        wanted = advance(self._service, checked)
+        for check in checked:
+            del self._checked[check]
+            self._checking.discard(check)
+        self._wanted |= {check: None for check in wanted if check not in self._checking}
+        for check in list(self._wanted)[: max(0, self._gates_at_once - len(self._checking))]:
+            del self._wanted[check]
+            self._checking.add(check)
+            self._service.runtime.start_thread(partial(self._check, check), "gate")
+        return time_until(next_due(self._service), self._service.clock.now())
+
+    def _check(self, check: GateCheck) -> None:
+        try:
+            if not self._is_wanted(check):
+                self._end(check)
+                return
+            facts = {"rollout": check.rollout, "wave": str(check.wave + 1)}
+            result = self._service.gates.check(check.gate, facts, self._service.clock.now())
+        except (errors.UnavailableError, errors.UnsoundError):
+            self._end(check)
+            return
+        except Exception as error:
+            log.exception("A gate could not be asked", action="gate.failed", gate=check.gate)
+            status = f"{type(error).__name__}: {error}"
+            result = GateResult(green=False, status=status, at=self._service.clock.now())
+        self._checked[check] = result
+        self._grown.set()
+
+    def _end(self, check: GateCheck) -> None:
+        """Without a result: the rollout asks again when one is due."""
+        self._checking.discard(check)
+        self._grown.set()
+
+    def _is_wanted(self, check: GateCheck) -> bool:
+        """Whether the rollout still waits for this gate: it may have been paused, cancelled or moved on meanwhile."""
+        with self._service.store.read() as reader:
+            rollout = reader.worlds.load(rollouts=[check.rollout]).rollouts.get(check.rollout)
+        return (
+            rollout is not None
+            and rollout.status is RolloutStatus.RUNNING
+            and rollout.wave == check.wave
+            and rollout.opened_at is None
+        )

@@ -21,7 +21,7 @@ from forenotice.failures import Failures
 from forenotice.liveness import Liveness
 from forenotice.publication import Publication, Publisher
 from forenotice.runtime import Runtime
-from forenotice.service import clocks, visibility
+from forenotice.service import visibility
 from forenotice.service.gates import Gates
 from forenotice.ssrf import OutgoingClient
 from forenotice.store.database import Store
@@ -44,6 +44,12 @@ ALLOWANCE_EACH = timedelta(microseconds=400)
 
 COMMIT_SHARE = 0.5
 """The part of an allowance that is kept for the commit itself."""
+
+SAME_JUMP = timedelta(minutes=1)
+"""All servers on a database notice a jump of its clock within this time, and measure it with this tolerance:"""
+CLOCK_TOLERANCE = timedelta(seconds=5)
+
+ALIVE_AT, MARK, JUMP = "alive_at", "clock_mark", "clock_jump"
 
 
 class Telemetry:
@@ -97,6 +103,10 @@ class UnitOfWork:
             limits=self.service.limits,
         )
 
+    def load(self, call: "Call | None" = None, **what: Any) -> Draft:
+        """A draft of what `worlds.load` gives."""
+        return self.draft(self.transaction.worlds.load(**what), call)
+
     def keep(self, draft: Draft) -> None:
         """Write what a draft decided; it is published after the commit."""
         changes = draft.changes()
@@ -115,6 +125,29 @@ class UnitOfWork:
         if changes.members:
             self.published += read_published(self.transaction, tuple(changes.members))
         self.kept.append(changes)
+
+    def account_for_jump(self, by: timedelta) -> None:
+        """A jump of the clock is neither notice nor silence of guests, and guests get time to look again."""
+        self.service.give_grace()
+        meta = self.transaction.meta
+        if known := meta.get(JUMP):
+            process, at, seconds = known.split()
+            recent = self.now - datetime.fromisoformat(at) < SAME_JUMP
+            if (
+                process != self.service.process
+                and recent
+                and abs(by.total_seconds() - float(seconds)) < CLOCK_TOLERANCE.seconds
+            ):
+                return  # Another server on this database has accounted for it.
+        self.transaction.operations.withhold(by, self.now - by)
+        self.transaction.scopes.shift_heard(by)
+        if alive_at := meta.get(ALIVE_AT):
+            meta.put(ALIVE_AT, (datetime.fromisoformat(alive_at) + by).isoformat())
+        meta.put(MARK, self.service.clock.mark())
+        meta.put(JUMP, f"{self.service.process} {self.now.isoformat()} {by.total_seconds()}")
+        draft = self.draft(self.transaction.worlds.load())
+        draft.note("clock.jumped", seconds=round(by.total_seconds()))
+        self.keep(draft)
 
 
 class Service:
@@ -175,6 +208,11 @@ class Service:
     def give_grace(self) -> None:
         """For a while nothing starts by expiry alone: guests may not have seen it."""
         self.expiry_from = self.clock.now() + self.timing.startup_grace
+
+    def correct_clock(self, transaction: Transaction) -> None:
+        """All servers on one database use the database's clock."""
+        if transaction.database_time is not None:
+            self.clock.correct(transaction.database_time)
 
     @property
     def clock_has_jumped(self) -> bool:
@@ -258,14 +296,14 @@ class Service:
         time_limit.check()
         with self.store.write(time_limit.check) as transaction:
             time_limit.start()
-            clocks.correct(self, transaction)
+            self.correct_clock(transaction)
             last = transaction.journal.last()
             if last is not None:
                 self.clock.not_below(last[1])
             unit = UnitOfWork(self, transaction, self.clock.now(), allowance)
             jumped = self.clock.jumped
             if jumped > self._jumped:
-                clocks.account_for_jump(unit, jumped - self._jumped)
+                unit.account_for_jump(jumped - self._jumped)
             self._put_off_late(unit)
             result = work(unit)
             late = self.clock.now() - unit.now > unit.allowance * (1 - COMMIT_SHARE)

@@ -1,7 +1,7 @@
 """Core's things as operators see them: structs of `views`."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache
 from operator import attrgetter
 from types import MappingProxyType
@@ -18,6 +18,7 @@ from forenotice.core.operations import Event, Kind, Operation, Status
 from forenotice.core.rollout_plan import Plan, PlannedHost, expected
 from forenotice.core.rollouts import KINDS, Rollout, RolloutHost, RolloutHostStatus, RolloutSpec, Tally
 from forenotice.core.timing import Timing
+from forenotice.service.service import CLOCK_TOLERANCE
 from forenotice.views import fleet, history, maintenance, rollouts
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -114,8 +115,10 @@ def _group_of(scope: str) -> str | None:
     return name if noun == "group" else None
 
 
-def explanation(found: explanations.Explanation) -> Any:
-    """An explanation of an event, an operation or a rollout, each a struct of its own."""
+def explanation(found: explanations.Explanation, behind: timedelta = timedelta(0)) -> Any:
+    """An explanation of an event, an operation or a rollout, each a struct of its own; `behind` is for the clock."""
+    if behind >= CLOCK_TOLERANCE:
+        found = explanations.with_clock_behind(found, behind)
     return of(EXPLANATIONS[found.noun], found, waiting_for=plain(found.waiting_for), **{found.noun: found.id})
 
 

@@ -27,7 +27,9 @@ class _Keywords(msgspec.StructMeta):
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
 class View(msgspec.Struct, metaclass=_Keywords, frozen=True):
-    pass
+    def given(self) -> dict[str, Any]:
+        """The fields that were sent, where others stay as they are."""
+        return {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not UNSET}
 
 
 class Response(View):
@@ -36,10 +38,6 @@ class Response(View):
 
 class Request(View, forbid_unknown_fields=True):
     """A field that is misspelt is refused, not ignored."""
-
-    def given(self) -> dict[str, Any]:
-        """The fields that were sent, where others stay as they are."""
-        return {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not UNSET}
 
 
 def example(value: S) -> S:

@@ -13,7 +13,7 @@ from tests.service.rolling import request
 from forenotice.core.driver_calls import Finished
 from forenotice.core.operations import Kind
 from forenotice.delivery import subscriptions
-from forenotice.service import maintenance, queries, rollout_progress, rollouts, tokens
+from forenotice.service import maintenance, queries, rollouts, tokens
 from forenotice.service.calls import Call
 from forenotice.service.tick import Report, tick
 from forenotice.views.maintenance import Event, Operation
@@ -84,7 +84,7 @@ def _tokens_and_subscriptions(portal: Portal) -> None:
 def _present(portal: Portal) -> None:
     """Events of each type, and a rollout; the restart of db has been started."""
     rollouts.start(portal.service, OPERATOR, request(hosts="host-a,host-b"))
-    rollout_progress.advance(portal.service, {})
+    rollouts.advance(portal.service, {})
     approve(portal, schedule(portal, Kind.RESTART, "db"))
     tick(portal.service)
     schedule(portal, Kind.RESTART, "web-0", reason="a new kernel")

@@ -15,7 +15,6 @@ from forenotice.portal import preview, renderer
 from forenotice.portal.actions import ACTIONS, Action
 from forenotice.portal.page import PageRequest, Pages
 from forenotice.service import maintenance, queries
-from forenotice.service import preview as previews
 from forenotice.views import maintenance as views
 from forenotice.views import wording
 from forenotice.views.base import YEAR_MINUTES
@@ -34,7 +33,9 @@ def show(visit: PageRequest) -> Response:
         return _shown(visit, given)
     try:
         asked = _asked(visit, given)
-        found = previews.preview(visit.service, visit.call(), kind=asked.kind, names=asked.names, notice=_notice(asked))
+        found = maintenance.preview(
+            visit.service, visit.call(), kind=asked.kind, names=asked.names, notice=_notice(asked)
+        )
     except (errors.RefusedError, errors.ConflictError, errors.NotFoundError) as error:
         # The page itself is in order: it tells that this would be refused.
         return _shown(visit, given, refused=error.message, already=_already(visit, given, error))

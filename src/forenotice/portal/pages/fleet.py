@@ -10,7 +10,7 @@ import msgspec
 from starlette.responses import Response
 
 from forenotice.core import errors, roles
-from forenotice.core.fleet import NAME, VmState, group_key
+from forenotice.core.fleet import NAME, VmState, group_key, standalone_key
 from forenotice.core.operations import Kind
 from forenotice.core.roles import Need
 from forenotice.portal import policy_form
@@ -155,7 +155,9 @@ def change_group_policy(visit: PageRequest) -> Response:
 def change_vm_policy(visit: PageRequest) -> Response:
     name, sent = _name(visit), policy_form.given(visit)
     try:
-        fleet.set_vm_policy(visit.service, visit.call(), name, policy_form.asked(visit, sent, grouped=False))
+        fleet.set_policy(
+            visit.service, visit.call(), standalone_key(name), policy_form.asked(visit, sent, grouped=False)
+        )
     except (errors.RefusedError, errors.ConflictError) as error:
         return _vm_page(visit, sent, error)
     return visit.go(f"/vms/{name}", message=f"The policy of VM {name} is changed.")

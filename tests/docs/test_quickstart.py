@@ -130,14 +130,20 @@ def follow_line(where: str, line: str, desk: Desk) -> None:
 
 
 def follow(lines: Sequence[str], log: Path) -> None:
-    """These appear one after another; how many seconds are left nobody can tell beforehand."""
+    """These appear one after another, with any number of seconds left; a poll may show the start before the approval
+    has been answered."""
     patterns = [re.sub(r"\d+(\\ s)", r"\\d+\1", re.escape(line).replace(r"\.\.\.", ".*")) for line in lines]
+    unordered = [pattern for pattern in patterns if "is\\ approved" in pattern]
+    ordered = [pattern for pattern in patterns if pattern not in unordered]
 
-    def all_are_told() -> bool:
-        told = iter(log.read_text().splitlines())
-        return all(any(re.search(pattern, line) for line in told) for pattern in patterns)
+    def all_are_logged() -> bool:
+        logged = log.read_text().splitlines()
+        rest = iter(logged)
+        return all(any(re.search(pattern, line) for line in rest) for pattern in ordered) and all(
+            any(re.search(pattern, line) for line in logged) for pattern in unordered
+        )
 
-    until(all_are_told, what=log.read_text)
+    until(all_are_logged, what=log.read_text)
 
 
 def as_root(lines: Sequence[str], desk: Desk, system: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.acceptance.running import until
 from tests.conformance.test_judging import closed_port
-from tests.conformance.wrong_server import Mistake, WrongServer, serving
+from tests.conformance.wrong_server import WrongServer, serving
 
 from forenotice.cli import commands, conformance
 from forenotice.cli.main import main
@@ -51,7 +51,7 @@ def test_usage_is_one_sentence_and_code_2(
 
 def test_a_line_for_each_clause_and_an_exit_code(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     junit = tmp_path / "junit.xml"
-    with serving(WrongServer(Mistake.NO_HEADER_CHECK)) as wrong:
+    with serving(WrongServer("no-header-check")) as wrong:
         code = main(("conformance", wrong.url, "--api-version", "2020-07-01", "--junit", str(junit)))
     *lines, summary = capsys.readouterr().out.splitlines()
     assert code == 1
@@ -74,7 +74,7 @@ def test_json_has_what_the_lines_have_and_only_strict_fails_what_is_ours(capsys:
         return code, found["error.header"], found["life.appears"]
 
     request = "GET /metadata/scheduledevents?api-version=2020-07-01 [no Metadata]"
-    with serving(WrongServer(Mistake.OTHER_WORDS, Mistake.NO_WAIT)) as wrong:
+    with serving(WrongServer("other-words", "no-wait")) as wrong:
         code, ours, published = judged()
         strict_code, strict, _ = judged("--strict")
     assert (code, ours["verdict"], ours["ours"], ours["request"]) == (0, "not applicable", True, request)
@@ -101,7 +101,7 @@ def test_what_is_in_a_junit_file_stays_until_there_is_something_new(tmp_path: Pa
 
 
 def test_a_report_is_shown_although_its_file_cannot_be_written(capsys: pytest.CaptureFixture[str]) -> None:
-    with serving(WrongServer(Mistake.NO_WAIT)) as wrong:
+    with serving(WrongServer("no-wait")) as wrong:
         assert main(("conformance", wrong.url, "--api-version", "2020-07-01", "--junit", "/dev/full")) == 1
     told = capsys.readouterr()
     assert " pass, " in told.out
@@ -125,7 +125,7 @@ def test_who_is_told_to_end_ends_the_command_first(tmp_path: Path) -> None:
     """It is run when all else has been judged, says that it runs, and never ends by itself."""
     running = tmp_path / "running"
     os.mkfifo(running)
-    with serving(WrongServer(Mistake.NEVER_APPEARS, Mistake.NO_WAIT)) as wrong:
+    with serving(WrongServer("never-appears", "no-wait")) as wrong:
         provoke = f"sh -c 'exec >{running}; sleep 0.1; echo; exec sleep 1000'"
         arguments = ["conformance", wrong.url, "--api-version", "2020-07-01", "--provoke", provoke]
         process = subprocess.Popen([sys.executable, "-m", "forenotice", *arguments], stderr=subprocess.PIPE)

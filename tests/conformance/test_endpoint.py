@@ -17,6 +17,7 @@ from tests.conformance.wrong_server import POLLS
 from forenotice.client.discovery import parse
 from forenotice.conformance.endpoint import run
 from forenotice.conformance.endpoint.http import Pace
+from forenotice.conformance.endpoint.session import Options
 from forenotice.conformance.report import Report, Verdict
 from forenotice.core.operations import Kind
 from forenotice.emulator.emulator import Emulator
@@ -86,7 +87,7 @@ def test_so_does_our_emulator_strictly_and_not() -> None:
     def judged(strict: bool) -> Report:
         emulator = Emulator(as_vm="web-0", speed=float(SPEED))
         at = parse(f"http://{emulator.start()}", "the test")
-        options = run.Options(
+        options = Options(
             versions=[versions.ALL[0], versions.NEWEST],
             provoke=lambda: Restart(emulator),
             speed=float(SPEED),

@@ -9,8 +9,8 @@ from time import monotonic
 from typing import Any
 
 import pytest
-from tests.conformance.test_wrong_server import TWO, Case, having, judged, living
-from tests.conformance.wrong_server import CAPTURED, HEADER, VERSION, Asked, Mistake, Reply, WrongServer
+from tests.conformance.test_wrong_server import RESTING, TWO, Case, having, judged
+from tests.conformance.wrong_server import CAPTURED, HEADER, VERSION, Asked, Reply, WrongServer
 
 from forenotice.conformance.endpoint import clauses
 from forenotice.conformance.report import Report, Verdict
@@ -26,7 +26,7 @@ class Replaying(WrongServer):
     """Says what was captured in one version, at the time when it was captured; before, it has no document."""
 
     def __init__(self, version: str) -> None:
-        super().__init__(Mistake.OTHER_WORDS, Mistake.NO_TAG)
+        super().__init__("other-words", "no-tag")
         self.bodies = [each["body"] for each in CAPTURES if each["api-version"] == version and each["body"]]
         self._captured = {event["EventStatus"]: event for body in self.bodies for event in json.loads(body)["Events"]}
         self._scheduled = self._captured["Scheduled"]
@@ -76,7 +76,7 @@ class Replaying(WrongServer):
 @pytest.mark.parametrize("version", sorted({capture["api-version"] for capture in CAPTURES}))
 def test_what_was_captured_from_the_real_service_does_not_fail(version: str) -> None:
     server = Replaying(version)
-    report = judged(server, living("", [version]), strict=False)
+    report = judged(server, Case([version], provoked=True), strict=False)
     assert [finding for finding in report.findings if finding.verdict is FAILED] == []
     assert set(server.bodies) <= set(server.said)
     assert server.said[0] == ""
@@ -100,7 +100,7 @@ def test_what_was_captured_from_the_real_service_does_not_fail(version: str) -> 
 def test_the_captured_words_are_told_but_do_not_count_unless_strict() -> None:
     wrong = {"error.header": (HEADER, CAPTURED[HEADER]), "error.version": (VERSION, CAPTURED[VERSION])}
     for strict in (False, True):
-        report = judged(WrongServer(Mistake.OTHER_WORDS, Mistake.NO_WAIT), Case(""), strict=strict)
+        report = judged(WrongServer("other-words", "no-wait"), RESTING, strict=strict)
         found = {finding.clause: finding for finding in report.findings if finding.clause in wrong}
         assert having(report, FAILED) == ({*wrong, "wait.held"} if strict else set())
         for clause, (expected, seen) in wrong.items():
@@ -109,8 +109,8 @@ def test_the_captured_words_are_told_but_do_not_count_unless_strict() -> None:
 
 
 def test_rfc_1123_dates_in_the_oldest_version_are_as_good_as_iso() -> None:
-    server = WrongServer(Mistake.NO_WAIT, rfc_dates=True).provoke()
-    report = judged(server, Case("", TWO), strict=False)
+    server = WrongServer("no-wait", rfc_dates=True).provoke()
+    report = judged(server, Case(TWO), strict=False)
     assert having(report, FAILED) == set()
     dates = [finding.verdict for finding in report.findings if finding.clause == "event.not-before"]
     assert dates == [PASSED, PASSED]
@@ -119,26 +119,26 @@ def test_rfc_1123_dates_in_the_oldest_version_are_as_good_as_iso() -> None:
 # The mock that everybody uses
 
 MOCK = (
-    Mistake.NEW_ID_AT_EVERY_STATE,
-    Mistake.COMPLETED_SHOWN,
-    Mistake.FIRST_ONLY,
-    Mistake.UNKNOWN_ACCEPTED,
-    Mistake.MALFORMED_ACCEPTED,
-    Mistake.EMPTY_LIST_ACCEPTED,
-    Mistake.LARGE_ACCEPTED,
-    Mistake.ID_CASE,
-    Mistake.ISO_DATES,
-    Mistake.NO_HEADER_CHECK,
-    Mistake.NO_VERSION_CHECK,
-    Mistake.VERSION_UNREAD,
-    Mistake.NO_PROXY_CHECK,
-    Mistake.VIA_ACCEPTED,
-    Mistake.ANY_HOST,
-    Mistake.REPEATED_ACCEPTED,
-    Mistake.HEAD_LIKE_GET,
-    Mistake.ERRORS_AS_TEXT,
-    Mistake.NO_TAG,
-    Mistake.NO_INSTANCE,
+    "new-id-at-every-state",
+    "completed-shown",
+    "first-only",
+    "unknown-accepted",
+    "malformed-accepted",
+    "empty-list-accepted",
+    "large-accepted",
+    "id-case",
+    "iso-dates",
+    "no-header-check",
+    "no-version-check",
+    "version-unread",
+    "no-proxy-check",
+    "via-accepted",
+    "any-host",
+    "repeated-accepted",
+    "head-like-get",
+    "errors-as-text",
+    "no-tag",
+    "no-instance",
 )
 """Also: no header, version or proxy is checked, and there is neither a tag nor /metadata/instance."""
 
@@ -168,7 +168,7 @@ NEEDS_WHAT_IS_MISSING = (
 
 def test_the_mock_gets_its_verdict_clause_by_clause() -> None:
     def mock(strict: bool) -> Report:
-        return judged(WrongServer(*MOCK), living("", TWO), strict=strict)
+        return judged(WrongServer(*MOCK), Case(TWO, provoked=True), strict=strict)
 
     with ThreadPoolExecutor() as pool:
         lenient, strict = pool.map(mock, (False, True))

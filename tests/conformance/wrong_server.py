@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from enum import StrEnum, auto
 from time import monotonic
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -36,123 +35,6 @@ COMPUTE: Mapping[str, object] = {
     "name": "web-0",
     "tagsList": [{"name": "a", "value": "b"}],
 }
-
-
-class Mistake(StrEnum):
-    # What is let in
-    NO_HEADER_CHECK = auto()
-    HEADER_VALUE_EXACT = auto()
-    HEADER_ON_EVERY_POST = auto()
-    NO_VERSION_CHECK = auto()
-    LATEST_ACCEPTED = auto()
-    VERSION_NOT_SERVED = auto()
-    HISTORIC_PATH_UNKNOWN = auto()
-    PATH_CASE = auto()
-    NOT_FOUND_FOR_METHOD = auto()
-    NO_ALLOW = auto()
-    NO_PROXY_CHECK = auto()
-    VIA_ACCEPTED = auto()
-    ANY_HOST = auto()
-    NO_HOST_ACCEPTED = auto()
-    REPEATED_ACCEPTED = auto()
-    VERSION_BEFORE_HEADER = auto()
-    ABSOLUTE_FORM_UNKNOWN = auto()
-    HTTP_1_0_REFUSED = auto()
-    CHUNKS_UNREAD = auto()
-    EXPECTATION_FAILED = auto()
-    UNKNOWN_PATH_400 = auto()
-    PROXY_UNCHECKED_ON_POST = auto()
-    REPEATED_ON_POST = auto()
-    VERSION_UNCHECKED_ON_POST = auto()
-    HEAD_LIKE_GET = auto()
-    FALSE_HEADER_ON_POST = auto()
-    VERSION_UNREAD = auto()
-    # What refusals say
-    ERRORS_AS_TEXT = auto()
-    APPROVAL_ERRORS_AS_TEXT = auto()
-    OTHER_WORDS = auto()
-    NO_NEWEST_VERSIONS = auto()
-    OLDEST_VERSIONS_NAMED = auto()
-    # The document
-    NO_DATE = auto()
-    DATE_OF_YESTERDAY = auto()
-    NOT_BEFORE_MOVES = auto()
-    DESCRIPTION_BY_VERSION = auto()
-    LISTED_TWICE = auto()
-    HTML = auto()
-    PRETTY = auto()
-    OTHER_ORDER = auto()
-    EXTRA_KEY = auto()
-    NUMBER_AS_TEXT = auto()
-    NUMBER_RESTLESS = auto()
-    NUMBER_STANDS = auto()
-    NUMBER_BY_VERSION = auto()
-    ISO_DATES = auto()
-    NOT_BEFORE_KEPT = auto()
-    COMPLETED_SHOWN = auto()
-    LOWER_CASE_IDS = auto()
-    NO_ID = auto()
-    LOWER_CASE_STATUS = auto()
-    OTHER_RESOURCE_TYPE = auto()
-    NO_RESOURCES = auto()
-    DESCRIPTION_TOO_EARLY = auto()
-    NO_DESCRIPTION_TEXT = auto()
-    OTHER_SOURCE = auto()
-    DURATION_AS_TEXT = auto()
-    TYPE_TOO_EARLY = auto()
-    HIDDEN_FROM_OLD = auto()
-    NO_UNDERSCORE = auto()
-    UNDERSCORES_EVERYWHERE = auto()
-    # Tags and waiting
-    NO_TAG = auto()
-    RANDOM_TAG = auto()
-    TAG_IGNORED = auto()
-    TAG_EXACT = auto()
-    ANY_TAG_MATCHES = auto()
-    TAG_ON_POST = auto()
-    UNCHANGED_ON_POST = auto()
-    NO_WAIT = auto()
-    WAIT_UNCONDITIONAL = auto()
-    WAIT_SLEEPS = auto()
-    # Approving
-    EMPTY_LIST_ACCEPTED = auto()
-    LARGE_ACCEPTED = auto()
-    ONLY_SMALL_ACCEPTED = auto()
-    MALFORMED_ACCEPTED = auto()
-    UNKNOWN_ACCEPTED = auto()
-    ANY_ID_STARTS = auto()
-    STARTS_THOUGH_REFUSED = auto()
-    FIRST_ONLY = auto()
-    ANSWERS_202 = auto()
-    ANSWERS_WITH_BODY = auto()
-    NO_EFFECT = auto()
-    ALL_REFUSED = auto()
-    ONLY_ONCE = auto()
-    FORM_REFUSED = auto()
-    NUMBER_BESIDE_REFUSED = auto()
-    UNKNOWN_KEYS_REFUSED = auto()
-    ID_CASE = auto()
-    FORGETS_THE_ENDED = auto()
-    # /metadata/instance
-    NO_INSTANCE = auto()
-    FEW_KEYS = auto()
-    NUMBERS_IN_INSTANCE = auto()
-    LEAF_IN_JSON = auto()
-    LEAF_QUOTED = auto()
-    INSTANCE_ONE_VERSION = auto()
-    INSTANCE_ANY_VERSION = auto()
-    VERSIONS_ARE_NUMBERS = auto()
-    OTHER_NAME = auto()
-    # Life
-    NEVER_APPEARS = auto()
-    SHORT_NOTICE = auto()
-    NEW_ID_AT_EVERY_STATE = auto()
-    SAME_ID_AGAIN = auto()
-    COMPLETED_STAYS = auto()
-    NEVER_STARTED = auto()
-    BRIEFLY_STARTED = auto()
-    NEVER_GONE = auto()
-    BACK_TO_SCHEDULED = auto()
 
 
 @dataclass
@@ -192,7 +74,7 @@ Reply = tuple[int, dict[str, str], bytes]
 class WrongServer:
     def __init__(
         self,
-        *mistakes: Mistake,
+        *mistakes: str,
         kind: str = "Reboot",
         lasts: float = LASTS,
         hesitates: int = 0,
@@ -225,14 +107,14 @@ class WrongServer:
         self._approved: set[str] = set()
         self.url = ""
 
-    def has(self, mistake: Mistake) -> bool:
+    def has(self, mistake: str) -> bool:
         return mistake in self._mistakes
 
     # Its one event
 
     def provoke(self) -> "WrongServer":
         with self._changed:
-            if not self.has(Mistake.NEVER_APPEARS):
+            if not self.has("never-appears"):
                 self._event = Event(self._new_id())
                 self._change()
                 if self._born_started:
@@ -246,16 +128,16 @@ class WrongServer:
         """As a command that has ended."""
 
     def _new_id(self) -> str:
-        found = str(self._id if self.has(Mistake.SAME_ID_AGAIN) else uuid.uuid4())
-        return found if self.has(Mistake.LOWER_CASE_IDS) else found.upper()
+        found = str(self._id if self.has("same-id-again") else uuid.uuid4())
+        return found if self.has("lower-case-ids") else found.upper()
 
     def _change(self) -> None:
-        if not self.has(Mistake.NUMBER_STANDS):
+        if not self.has("number-stands"):
             self._incarnation += 1
         self._changed.notify_all()
 
     def _become(self, event: Event, status: str) -> None:
-        if self.has(Mistake.NEW_ID_AT_EVERY_STATE):
+        if self.has("new-id-at-every-state"):
             self._ended.add(event.id)
             event.id = self._new_id()
         event.status, event.began, event.polls = status, monotonic(), 0
@@ -263,30 +145,30 @@ class WrongServer:
 
     def _tick(self) -> None:
         event = self._event
-        if event is None or event.began == 0 or self.has(Mistake.NEVER_GONE) or event.polls < POLLS:
+        if event is None or event.began == 0 or self.has("never-gone") or event.polls < POLLS:
             return
         age = monotonic() - event.began
-        if self.has(Mistake.BACK_TO_SCHEDULED) and event.steps < 2:
+        if self.has("back-to-scheduled") and event.steps < 2:
             if age > self._lasts / 3:
                 self._become(event, ("Scheduled", "Started")[event.steps])
                 event.steps += 1
             return
-        if age < (self._lasts / 3 if self.has(Mistake.BRIEFLY_STARTED) else self._lasts):
+        if age < (self._lasts / 3 if self.has("briefly-started") else self._lasts):
             return
-        if event.status == "Started" and (self.has(Mistake.COMPLETED_SHOWN) or self.has(Mistake.COMPLETED_STAYS)):
+        if event.status == "Started" and (self.has("completed-shown") or self.has("completed-stays")):
             self._become(event, "Completed")
             return
-        if self.has(Mistake.COMPLETED_STAYS):
+        if self.has("completed-stays"):
             return
         self._ended.add(event.id)
         self._event = None
         self._change()
 
     def _start(self, event: Event) -> None:
-        if event.status != "Scheduled" or self.has(Mistake.NO_EFFECT):
+        if event.status != "Scheduled" or self.has("no-effect"):
             return
         self._become(event, "Started")
-        if self.has(Mistake.NEVER_STARTED):
+        if self.has("never-started"):
             self._ended.add(event.id)
             self._event = None
 
@@ -301,103 +183,98 @@ class WrongServer:
             except Refusal as refusal:
                 status, body = refusal.status, refusal.body
                 headers = {"Content-Type": "application/json; charset=utf-8", **refusal.headers}
-                if self.has(Mistake.OTHER_WORDS):
+                if self.has("other-words"):
                     # As the real service writes it.
                     body = b"{ " + body[1:-1] + b" }"
-                text = self.has(Mistake.ERRORS_AS_TEXT)
-                if text or (self.has(Mistake.APPROVAL_ERRORS_AS_TEXT) and asked.method == "POST"):
+                text = self.has("errors-as-text")
+                if text or (self.has("approval-errors-as-text") and asked.method == "POST"):
                     headers["Content-Type"], body = "text/plain", b"Bad request"
-        if not self.has(Mistake.NO_DATE):
-            late = timedelta(days=self.has(Mistake.DATE_OF_YESTERDAY))
+        if not self.has("no-date"):
+            late = timedelta(days=self.has("date-of-yesterday"))
             headers["Date"] = format_datetime(datetime.now(UTC) - late, usegmt=True)
         return status, headers, body
 
     def _serve(self, asked: Asked) -> Reply:
-        if asked.protocol == "HTTP/1.0" and self.has(Mistake.HTTP_1_0_REFUSED):
+        if asked.protocol == "HTTP/1.0" and self.has("http-1-0-refused"):
             raise Refusal(505, "HTTP/1.1 only")
-        if "expect" in asked.headers and self.has(Mistake.EXPECTATION_FAILED):
+        if "expect" in asked.headers and self.has("expectation-failed"):
             raise Refusal(417, "Expectation failed")
         split = urlsplit(asked.target)
-        if split.netloc and self.has(Mistake.ABSOLUTE_FORM_UNKNOWN):
+        if split.netloc and self.has("absolute-form-unknown"):
             raise Refusal(404, "Not found")
-        path = split.path if self.has(Mistake.PATH_CASE) else split.path.lower()
+        path = split.path if self.has("path-case") else split.path.lower()
         serve, methods = self._place(path)
-        like_get = asked.method == "HEAD" and self.has(Mistake.HEAD_LIKE_GET)
+        like_get = asked.method == "HEAD" and self.has("head-like-get")
         if asked.method not in methods and not like_get:
-            allow = {} if self.has(Mistake.NO_ALLOW) else {"Allow": ", ".join(methods)}
-            raise Refusal(404 if self.has(Mistake.NOT_FOUND_FOR_METHOD) else 405, "Not allowed", allow)
+            allow = {} if self.has("no-allow") else {"Allow": ", ".join(methods)}
+            raise Refusal(404 if self.has("not-found-for-method") else 405, "Not allowed", allow)
         pairs = parse_qsl(split.query)
         query = dict(pairs)
-        if "x-forwarded-for" in asked.headers and not self._lets(
-            asked, Mistake.NO_PROXY_CHECK, Mistake.PROXY_UNCHECKED_ON_POST
-        ):
+        if "x-forwarded-for" in asked.headers and not self._lets(asked, "no-proxy-check", "proxy-unchecked-on-post"):
             raise Refusal(400, "Forwarded")
-        if ("forwarded" in asked.headers or "via" in asked.headers) and not self.has(Mistake.VIA_ACCEPTED):
+        if ("forwarded" in asked.headers or "via" in asked.headers) and not self.has("via-accepted"):
             raise Refusal(400, "Forwarded")
         host = asked.headers.get("host")
-        if host is None and asked.protocol == "HTTP/1.1" and not self.has(Mistake.NO_HOST_ACCEPTED):
+        if host is None and asked.protocol == "HTTP/1.1" and not self.has("no-host-accepted"):
             raise Refusal(400, "No host")
-        if host is not None and not host.startswith("127.") and not self.has(Mistake.ANY_HOST):
+        if host is not None and not host.startswith("127.") and not self.has("any-host"):
             raise Refusal(400, "Another's host")
-        if len(pairs) != len(query) and not self._lets(asked, Mistake.REPEATED_ACCEPTED, Mistake.REPEATED_ON_POST):
+        if len(pairs) != len(query) and not self._lets(asked, "repeated-accepted", "repeated-on-post"):
             raise Refusal(400, "Given twice")
-        misordered = self.has(Mistake.VERSION_BEFORE_HEADER) and path == "/metadata/scheduledevents"
+        misordered = self.has("version-before-header") and path == "/metadata/scheduledevents"
         if misordered and query.get("api-version") not in self._versions:
             self._refuse_version()
         self._check_header(asked, query)
         return serve(asked, path, query)
 
-    def _lets(self, asked: Asked, always: Mistake, on_post: Mistake) -> bool:
+    def _lets(self, asked: Asked, always: str, on_post: str) -> bool:
         return self.has(always) or (asked.method == "POST" and self.has(on_post))
 
     def _place(self, path: str) -> tuple[Callable[[Asked, str, dict[str, str]], Reply], list[str]]:
         if path == "/metadata/scheduledevents":
             return self._scheduled_events, ["GET", "POST"]
         if path in ("/metadata/latest/scheduledevents", "/metadata/2017-03-01/scheduledevents"):
-            if not self.has(Mistake.HISTORIC_PATH_UNKNOWN):
+            if not self.has("historic-path-unknown"):
                 return self._scheduled_events, ["GET", "POST"]
-        elif path == "/metadata/versions" and not self.has(Mistake.NO_INSTANCE):
-            listed = [1, None] if self.has(Mistake.VERSIONS_ARE_NUMBERS) else VERSIONS
+        elif path == "/metadata/versions" and not self.has("no-instance"):
+            listed = [1, None] if self.has("versions-are-numbers") else VERSIONS
             return lambda *_: self._json({"apiVersions": listed}), ["GET"]
-        elif path.startswith("/metadata/instance") and not self.has(Mistake.NO_INSTANCE):
+        elif path.startswith("/metadata/instance") and not self.has("no-instance"):
             return self._instance, ["GET"]
-        raise Refusal(400 if self.has(Mistake.UNKNOWN_PATH_400) else 404, "Not found")
+        raise Refusal(400 if self.has("unknown-path-400") else 404, "Not found")
 
     def _check_header(self, asked: Asked, query: Mapping[str, str]) -> None:
-        if self.has(Mistake.NO_HEADER_CHECK):
+        if self.has("no-header-check"):
             return
         value = asked.headers.get("metadata", "")
-        if not self.has(Mistake.HEADER_VALUE_EXACT):
+        if not self.has("header-value-exact"):
             value = value.lower()
-        free = query.get("api-version") == VERSIONS[0] and not self.has(Mistake.HEADER_ON_EVERY_POST)
-        if asked.method == "POST" and value == "false" and self.has(Mistake.FALSE_HEADER_ON_POST):
+        free = query.get("api-version") == VERSIONS[0] and not self.has("header-on-every-post")
+        if asked.method == "POST" and value == "false" and self.has("false-header-on-post"):
             return
         if value != "true" and not (asked.method == "POST" and free):
-            raise Refusal(400, CAPTURED[HEADER] if self.has(Mistake.OTHER_WORDS) else HEADER)
+            raise Refusal(400, CAPTURED[HEADER] if self.has("other-words") else HEADER)
 
     def _refuse_version(self) -> None:
-        newest = [] if self.has(Mistake.NO_NEWEST_VERSIONS) else self._versions[:-4:-1]
-        if self.has(Mistake.OLDEST_VERSIONS_NAMED):
+        newest = [] if self.has("no-newest-versions") else self._versions[:-4:-1]
+        if self.has("oldest-versions-named"):
             newest = self._versions[2::-1]
-        raise Refusal(400, CAPTURED[VERSION] if self.has(Mistake.OTHER_WORDS) else VERSION, newest=newest)
+        raise Refusal(400, CAPTURED[VERSION] if self.has("other-words") else VERSION, newest=newest)
 
     def _scheduled_events(self, asked: Asked, path: str, query: Mapping[str, str]) -> Reply:
         version = query.get("api-version", "")
-        if self.has(Mistake.LATEST_ACCEPTED) and version == "latest":
+        if self.has("latest-accepted") and version == "latest":
             version = VERSIONS[-1]
-        if self.has(Mistake.VERSION_UNREAD):
+        if self.has("version-unread"):
             version = VERSIONS[-1]
         if path.count("/") > 2 or version not in self._versions or self._is_left_out(version):
-            if (
-                not self._lets(asked, Mistake.NO_VERSION_CHECK, Mistake.VERSION_UNCHECKED_ON_POST)
-                or path.count("/") > 2
-            ):
+            if not self._lets(asked, "no-version-check", "version-unchecked-on-post") or path.count("/") > 2:
                 self._refuse_version()
             version = self._versions[-1]
         return self._approve(asked) if asked.method == "POST" else self._poll(asked, version)
 
     def _is_left_out(self, version: str) -> bool:
-        return version == "2019-04-01" and self.has(Mistake.VERSION_NOT_SERVED)
+        return version == "2019-04-01" and self.has("version-not-served")
 
     # The document
 
@@ -408,25 +285,25 @@ class WrongServer:
         if self._hesitates:
             self._hesitates -= 1
             return 200, {"Content-Type": "application/json; charset=utf-8"}, b""
-        if self.has(Mistake.NUMBER_RESTLESS):
+        if self.has("number-restless"):
             self._incarnation += 1
         condition = asked.headers.get("if-none-match")
-        waits = "wait=" in asked.headers.get("prefer", "") and not self.has(Mistake.NO_WAIT)
-        if waits and (condition is not None or self.has(Mistake.WAIT_UNCONDITIONAL)):
+        waits = "wait=" in asked.headers.get("prefer", "") and not self.has("no-wait")
+        if waits and (condition is not None or self.has("wait-unconditional")):
             self._wait(condition, float(asked.headers["prefer"].partition("=")[2]))
         tag = self._tag()
         if condition is not None and self._matches(condition):
             return 304, {"ETag": tag}, b""
         status, headers, body = self._json(self._document(version))
-        if not self.has(Mistake.NO_TAG):
-            headers["ETag"] = f'"{uuid.uuid4()}"' if self.has(Mistake.RANDOM_TAG) else tag
-        if self.has(Mistake.HTML):
+        if not self.has("no-tag"):
+            headers["ETag"] = f'"{uuid.uuid4()}"' if self.has("random-tag") else tag
+        if self.has("html"):
             headers["Content-Type"] = "text/html"
         return status, headers, body
 
     def _wait(self, condition: str | None, seconds: float) -> None:
         deadline = monotonic() + seconds
-        while condition is None or self._matches(condition) or self.has(Mistake.WAIT_SLEEPS):
+        while condition is None or self._matches(condition) or self.has("wait-sleeps"):
             left = deadline - monotonic()
             if left <= 0:
                 return
@@ -437,144 +314,144 @@ class WrongServer:
         return f'"{self._incarnation}-x"'
 
     def _matches(self, condition: str) -> bool:
-        if self.has(Mistake.TAG_IGNORED):
+        if self.has("tag-ignored"):
             return False
-        if self.has(Mistake.TAG_EXACT):
+        if self.has("tag-exact"):
             return condition == self._tag()
         named = [part.strip().removeprefix("W/").strip('"') for part in condition.split(",")]
-        return self._tag().strip('"') in named or self.has(Mistake.ANY_TAG_MATCHES)
+        return self._tag().strip('"') in named or self.has("any-tag-matches")
 
     def _document(self, version: str) -> dict[str, object]:
         number: object = self._incarnation
-        if self.has(Mistake.NUMBER_AS_TEXT):
+        if self.has("number-as-text"):
             number = str(number)
-        if self.has(Mistake.NUMBER_BY_VERSION):
+        if self.has("number-by-version"):
             number = self._incarnation * 2 - (version != VERSIONS[-1])
         event = self._event
         if event is not None:
             event.polls += 1
-        shown = event is not None and (TYPES[self._kind] <= version or self.has(Mistake.TYPE_TOO_EARLY))
-        if self.has(Mistake.HIDDEN_FROM_OLD) and version == VERSIONS[0]:
+        shown = event is not None and (TYPES[self._kind] <= version or self.has("type-too-early"))
+        if self.has("hidden-from-old") and version == VERSIONS[0]:
             shown = False
         document: dict[str, object] = {"DocumentIncarnation": number}
-        times = 2 if self.has(Mistake.LISTED_TWICE) else 1
+        times = 2 if self.has("listed-twice") else 1
         document["Events"] = [self._shown(event, version)] * times if shown and event else []
-        if self.has(Mistake.EXTRA_KEY):
+        if self.has("extra-key"):
             document["Extra"] = True
-        return dict(reversed(document.items())) if self.has(Mistake.OTHER_ORDER) else document
+        return dict(reversed(document.items())) if self.has("other-order") else document
 
     def _shown(self, event: Event, version: str) -> dict[str, object]:
         keys = KEYS + [key for since, key in ADDED.items() if version >= since]
-        if self.has(Mistake.DESCRIPTION_TOO_EARLY) and "Description" not in keys:
+        if self.has("description-too-early") and "Description" not in keys:
             keys.append("Description")
-        underscore = version == VERSIONS[0] and not self.has(Mistake.NO_UNDERSCORE)
-        prefix = "_" if underscore or self.has(Mistake.UNDERSCORES_EVERYWHERE) else ""
+        underscore = version == VERSIONS[0] and not self.has("no-underscore")
+        prefix = "_" if underscore or self.has("underscores-everywhere") else ""
         everything = {
             "EventId": event.id,
-            "EventStatus": event.status.lower() if self.has(Mistake.LOWER_CASE_STATUS) else event.status,
+            "EventStatus": event.status.lower() if self.has("lower-case-status") else event.status,
             "EventType": self._kind,
-            "ResourceType": "VM" if self.has(Mistake.OTHER_RESOURCE_TYPE) else "VirtualMachine",
-            "Resources": [] if self.has(Mistake.NO_RESOURCES) else [f"{prefix}web-0"],
+            "ResourceType": "VM" if self.has("other-resource-type") else "VirtualMachine",
+            "Resources": [] if self.has("no-resources") else [f"{prefix}web-0"],
             "NotBefore": self._not_before(event, version),
-            "Description": None if self.has(Mistake.NO_DESCRIPTION_TEXT) else self._described(version),
-            "EventSource": "Nobody" if self.has(Mistake.OTHER_SOURCE) else "User",
-            "DurationInSeconds": "5" if self.has(Mistake.DURATION_AS_TEXT) else -1,
+            "Description": None if self.has("no-description-text") else self._described(version),
+            "EventSource": "Nobody" if self.has("other-source") else "User",
+            "DurationInSeconds": "5" if self.has("duration-as-text") else -1,
         }
-        return {key: everything[key] for key in keys if key != "EventId" or not self.has(Mistake.NO_ID)}
+        return {key: everything[key] for key in keys if key != "EventId" or not self.has("no-id")}
 
     def _described(self, version: str) -> str:
-        return f"Something of {version}" if self.has(Mistake.DESCRIPTION_BY_VERSION) else "Something"
+        return f"Something of {version}" if self.has("description-by-version") else "Something"
 
     def _not_before(self, event: Event, version: str) -> str:
-        if event.status != "Scheduled" and not self.has(Mistake.NOT_BEFORE_KEPT):
+        if event.status != "Scheduled" and not self.has("not-before-kept"):
             return ""
-        notice = timedelta(seconds=20) if self.has(Mistake.SHORT_NOTICE) else self._notice
-        if self.has(Mistake.NOT_BEFORE_MOVES):
+        notice = timedelta(seconds=20) if self.has("short-notice") else self._notice
+        if self.has("not-before-moves"):
             event.steps += 1
             self._incarnation += 1
             notice += timedelta(minutes=event.steps)
         moment = (event.made + notice + timedelta(seconds=1)).replace(microsecond=0)
-        if (version == VERSIONS[0] and not self._rfc_dates) or self.has(Mistake.ISO_DATES):
+        if (version == VERSIONS[0] and not self._rfc_dates) or self.has("iso-dates"):
             return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
         return format_datetime(moment, usegmt=True)
 
     def _json(self, found: object) -> Reply:
-        text = json.dumps(found, indent=2) if self.has(Mistake.PRETTY) else json.dumps(found, separators=(",", ":"))
+        text = json.dumps(found, indent=2) if self.has("pretty") else json.dumps(found, separators=(",", ":"))
         return 200, {"Content-Type": "application/json; charset=utf-8"}, text.encode()
 
     # Approving
 
     def _approve(self, asked: Asked) -> Reply:
-        if "if-none-match" in asked.headers and self.has(Mistake.TAG_ON_POST):
+        if "if-none-match" in asked.headers and self.has("tag-on-post"):
             raise Refusal(412, "Precondition failed")
-        if self.has(Mistake.UNCHANGED_ON_POST) and asked.headers.get("if-none-match") == self._tag():
+        if self.has("unchanged-on-post") and asked.headers.get("if-none-match") == self._tag():
             return 304, {"ETag": self._tag()}, b""
-        if asked.headers.get("content-type") == "application/x-www-form-urlencoded" and self.has(Mistake.FORM_REFUSED):
+        if asked.headers.get("content-type") == "application/x-www-form-urlencoded" and self.has("form-refused"):
             raise Refusal(415, "JSON only")
-        event_ids = self._requested(b"" if asked.chunked and self.has(Mistake.CHUNKS_UNREAD) else asked.body)
-        if self.has(Mistake.ALL_REFUSED):
+        event_ids = self._requested(b"" if asked.chunked and self.has("chunks-unread") else asked.body)
+        if self.has("all-refused"):
             raise Refusal(400, "No such event")
         live = {self._event.id} if self._event else set()
-        known = live if self.has(Mistake.FORGETS_THE_ENDED) else live | self._ended
-        if not self.has(Mistake.ID_CASE):
+        known = live if self.has("forgets-the-ended") else live | self._ended
+        if not self.has("id-case"):
             known, event_ids = {each.upper() for each in known}, [each.upper() for each in event_ids]
-        if self._event is not None and self.has(Mistake.ANY_ID_STARTS):
+        if self._event is not None and self.has("any-id-starts"):
             self._start(self._event)
-        elif not self.has(Mistake.UNKNOWN_ACCEPTED) and not known.issuperset(event_ids):
-            if self._event is not None and self.has(Mistake.STARTS_THOUGH_REFUSED):
+        elif not self.has("unknown-accepted") and not known.issuperset(event_ids):
+            if self._event is not None and self.has("starts-though-refused"):
                 self._start(self._event)
             raise Refusal(400, "No such event")
-        if self.has(Mistake.ONLY_ONCE) and self._approved & set(event_ids):
+        if self.has("only-once") and self._approved & set(event_ids):
             raise Refusal(409, "Approved already")
         self._approved |= set(event_ids)
         event = self._event
-        if event is not None and (event.id if self.has(Mistake.ID_CASE) else event.id.upper()) in event_ids:
+        if event is not None and (event.id if self.has("id-case") else event.id.upper()) in event_ids:
             self._start(event)
-        body = b"{}" if self.has(Mistake.ANSWERS_WITH_BODY) else b""
-        return 202 if self.has(Mistake.ANSWERS_202) else 200, {}, body
+        body = b"{}" if self.has("answers-with-body") else b""
+        return 202 if self.has("answers-202") else 200, {}, body
 
     def _requested(self, body: bytes) -> list[str]:
-        if len(body) > 65536 and not self.has(Mistake.LARGE_ACCEPTED):
+        if len(body) > 65536 and not self.has("large-accepted"):
             raise Refusal(400, "Too large")
-        if len(body) > 200 and self.has(Mistake.ONLY_SMALL_ACCEPTED):
+        if len(body) > 200 and self.has("only-small-accepted"):
             raise Refusal(400, "Too large")
         try:
             found: Any = json.loads(body)
             requests = found["StartRequests"]
             event_ids = [str(uuid.UUID(request["EventId"])) and request["EventId"] for request in requests]
         except (ValueError, TypeError, KeyError, AttributeError):
-            if self.has(Mistake.MALFORMED_ACCEPTED):
+            if self.has("malformed-accepted"):
                 return []
             raise Refusal(400, "Malformed") from None
-        if not event_ids and not self.has(Mistake.EMPTY_LIST_ACCEPTED):
+        if not event_ids and not self.has("empty-list-accepted"):
             raise Refusal(400, "Empty")
-        if "DocumentIncarnation" in found and self.has(Mistake.NUMBER_BESIDE_REFUSED):
+        if "DocumentIncarnation" in found and self.has("number-beside-refused"):
             raise Refusal(400, "No number")
-        if set(found) - {"StartRequests", "DocumentIncarnation"} and self.has(Mistake.UNKNOWN_KEYS_REFUSED):
+        if set(found) - {"StartRequests", "DocumentIncarnation"} and self.has("unknown-keys-refused"):
             raise Refusal(400, "Unknown keys")
-        return event_ids[:1] if self.has(Mistake.FIRST_ONLY) else event_ids
+        return event_ids[:1] if self.has("first-only") else event_ids
 
     # What a VM is told of itself
 
     def _instance(self, asked: Asked, path: str, query: Mapping[str, str]) -> Reply:
-        known = not self.has(Mistake.INSTANCE_ONE_VERSION) or query.get("api-version") == "2021-02-01"
+        known = not self.has("instance-one-version") or query.get("api-version") == "2021-02-01"
         version = query.get("api-version", "")
         known &= len(version) == 10 and version >= "2017-04-02"
-        if not known and not self.has(Mistake.INSTANCE_ANY_VERSION):
+        if not known and not self.has("instance-any-version"):
             self._refuse_version()
         compute = dict(COMPUTE)
-        if self.has(Mistake.FEW_KEYS):
+        if self.has("few-keys"):
             del compute["vmId"]
-        if self.has(Mistake.NUMBERS_IN_INSTANCE):
+        if self.has("numbers-in-instance"):
             compute["platformUpdateDomain"] = 0
-        if self.has(Mistake.OTHER_NAME):
+        if self.has("other-name"):
             compute["name"] = "WEB-0"
         if path == "/metadata/instance":
             return self._json({"compute": compute, "network": {"interface": []}})
-        if query.get("format") != "text" and not self.has(Mistake.LEAF_IN_JSON):
+        if query.get("format") != "text" and not self.has("leaf-in-json"):
             raise Refusal(400, "format=text")
         name = str(compute["name"])
-        return 200, {"Content-Type": "text/plain"}, (f'"{name}"' if self.has(Mistake.LEAF_QUOTED) else name).encode()
+        return 200, {"Content-Type": "text/plain"}, (f'"{name}"' if self.has("leaf-quoted") else name).encode()
 
 
 class Handler(socketserver.StreamRequestHandler):

@@ -156,7 +156,7 @@ def _judge(
     endpoint: Candidate, argv: list[str] | None, speed: float, judged: list[Version], strict: bool, yes: bool
 ) -> "Report":
     from forenotice.conformance import command as provocation
-    from forenotice.conformance.endpoint import http, lifecycle, run
+    from forenotice.conformance.endpoint import http, lifecycle, run, session
 
     provoke = provocation.by_command(argv) if argv else None
     commands.confirm_first_request(endpoint.host, yes=yes)
@@ -165,7 +165,7 @@ def _judge(
             f"The command will be run {lifecycle.EVENTS} times, and once more if a wrong approval is accepted.\n"
         )
     per_second = None if commands.is_loopback(endpoint.host) else http.POLITE
-    found = run.Options(
+    found = session.Options(
         versions=judged, provoke=provoke, speed=speed, strict=strict, pace=http.Pace(per_second=per_second)
     )
     try:

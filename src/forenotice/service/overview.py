@@ -21,6 +21,7 @@ from forenotice.store.journal import JournalFilter
 from forenotice.store.operations import OperationFilter
 from forenotice.store.transaction import Reader
 from forenotice.views import maintenance
+from forenotice.views.base import Matches
 from forenotice.wire import document, versions
 
 PAGE = 25
@@ -99,26 +100,26 @@ def _item(service: Service, draft: Draft, shown: Draft, event_id: str, access: A
     )
 
 
-def of_vm(service: Service, name: str, access: Access) -> maintenance.LiveEvents:
+def of_vm(service: Service, name: str, access: Access) -> Matches[maintenance.LiveEvent]:
     with service.store.read() as reader:
         # Of each kind one can wait for a VM, and one be under way: that is never more.
         found = reader.events.page(None, MOST + 1, EventFilter(live=True, vm=name, seen=access.scopes))
         return _explained(service, reader, _urgent(found), access)
 
 
-def of_group(service: Service, name: str, access: Access) -> maintenance.LiveEvents:
+def of_group(service: Service, name: str, access: Access) -> Matches[maintenance.LiveEvent]:
     with service.store.read() as reader:
         found = reader.events.live(MOST + 1, scope=group_key(name), seen=access.scopes)
         return _explained(service, reader, {life.id: life.operation for life in found}, access)
 
 
-def of_host(service: Service, name: str, access: Access) -> maintenance.LiveEvents:
+def of_host(service: Service, name: str, access: Access) -> Matches[maintenance.LiveEvent]:
     """For callers that may see hosts."""
     with service.store.read() as reader:
         return _explained(service, reader, reader.events.on_host(name, MOST + 1), access)
 
 
-def planned(service: Service, access: Access, *, host: str | None = None) -> maintenance.PlannedOperations:
+def planned(service: Service, access: Access, *, host: str | None = None) -> Matches[maintenance.PlannedOperation]:
     """Planned operations with the time when guests are told; none for those with limited scopes."""
     with service.store.read() as reader:
         known = reader.operations.page(
@@ -132,7 +133,7 @@ def planned(service: Service, access: Access, *, host: str | None = None) -> mai
         )
         for each in known[:MOST]
     ]
-    return maintenance.PlannedOperations(items=items, more=len(known) > MOST)
+    return Matches(items=items, more=len(known) > MOST)
 
 
 def _urgent(events: list[Event]) -> dict[str, str]:
@@ -141,9 +142,11 @@ def _urgent(events: list[Event]) -> dict[str, str]:
     return {event.id: event.operation for event in ordered}
 
 
-def _explained(service: Service, reader: Reader, events: dict[str, str], access: Access) -> maintenance.LiveEvents:
+def _explained(
+    service: Service, reader: Reader, events: dict[str, str], access: Access
+) -> Matches[maintenance.LiveEvent]:
     shown = dict(list(events.items())[:MOST])
-    return maintenance.LiveEvents(items=with_reasons(service, reader, shown, access), more=len(events) > MOST)
+    return Matches(items=with_reasons(service, reader, shown, access), more=len(events) > MOST)
 
 
 def of_event(service: Service, event_id: str, access: Access) -> maintenance.EventDetail:

@@ -16,8 +16,7 @@ from forenotice.store.operations import OperationFilter
 from forenotice.store.transaction import Reader
 from forenotice.views import base, maintenance
 from forenotice.views import fleet as shown
-from forenotice.views.base import Page
-from forenotice.views.fleet import Matches
+from forenotice.views.base import Matches, Page
 from forenotice.wire import document as wire_document
 from forenotice.wire import versions
 

@@ -2,13 +2,14 @@
 
 import re
 from datetime import UTC, datetime
-from typing import Annotated, Any, Generic, Literal, TypeVar, dataclass_transform
+from typing import Annotated, Any, Generic, Literal, TypeVar, dataclass_transform, get_args, get_origin
 
 import msgspec
 from msgspec import UNSET, Meta
 
 from forenotice import validation
 from forenotice.core import errors, fleet, windows
+from forenotice.core.operations import EventType, Kind, Source, Status
 from forenotice.validation import pattern
 
 T = TypeVar("T")
@@ -40,9 +41,14 @@ class Request(View, forbid_unknown_fields=True):
     """A field that is misspelt is refused, not ignored."""
 
 
-def example(value: S) -> S:
-    EXAMPLES[type(value)] = value
-    return value
+def example(kind: type[S], /, **values: Any) -> S:
+    """Fields that are not given are as in all examples (`COMMON`), or null, or empty."""
+    for field in msgspec.structs.fields(kind):
+        if field.required and field.name not in values:
+            empty = None if type(None) in get_args(field.type) else (get_origin(field.type) or field.type)
+            values[field.name] = COMMON[field.name] if field.name in COMMON else empty and empty()
+    EXAMPLES[kind] = made = kind(**values)
+    return made
 
 
 def decode(body: bytes, kind: type[T], place: str = "the body") -> T:
@@ -143,9 +149,11 @@ class Removed(Response):
     removed: str
 
 
-class Warned(Response):
-    warnings: list[str]
-    """Such as that the name was used before; the new one inherits neither history nor tokens."""
+class Matches(Response, Generic[T]):
+    """The first of what was looked for, and whether there is more."""
+
+    items: list[T] = []
+    more: bool = False
 
 
 NO_CONTROL_CHARACTERS = "must not hold control characters"
@@ -183,7 +191,7 @@ EventStatus = Literal["Scheduled", "Started", "Completed", "Canceled", "Failed"]
 
 validation.REPLACED |= fleet.RENAMED_POLICIES
 
-# Moments and ids of the examples.
+# Moments and ids of the examples, and what things with the same name are in all of them.
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SOON = NOW.replace(minute=15)
 LATER = NOW.replace(minute=30)
@@ -191,6 +199,32 @@ EVENT = "602D9444-D2CD-49C7-8624-8643E7171297"
 OPERATION = "0b6f1c6e-6f0e-4a53-9d0e-6a1f6b9a2a11"
 ROLLOUT = "5f3c9f0a-2a55-4b0e-8a53-0c7d0e2f6b7a"
 ID = "8a506c35-679a-4f78-9d76-1f2e3d4c5b6a"
+COMMON: dict[str, Any] = {
+    "id": ID,
+    "event": EVENT,
+    "operation": OPERATION,
+    "rollout": None,
+    "at": NOW,
+    "created_at": NOW,
+    "begins_at": NOW,
+    "announced_at": NOW,
+    "not_before": SOON,
+    "ends_at": LATER,
+    "by": "operator:admin",
+    "host": "rack1-01",
+    "scope": "group:web",
+    "group": "web",
+    "vms": ["web-0"],
+    "resources": ["web-0"],
+    "kind": Kind.RESTART,
+    "type": EventType.REBOOT,
+    "source": Source.USER,
+    "status": Status.SCHEDULED,
+    "description": "Virtual machine is going to be restarted as requested by authorized user.",
+    "duration_seconds": -1,
+    "wave": 1,
+    "update_domains": [0],
+}
 
-example(Error(error=ErrorFacts(code="not_found", message="there is no VM 'web-9'", facts={"vm": "web-9"})))
-example(Removed(removed="web-0"))
+example(Error, error=ErrorFacts(code="not_found", message="there is no VM 'web-9'", facts={"vm": "web-9"}))
+example(Removed, removed="web-0")

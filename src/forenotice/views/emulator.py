@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from forenotice.core.operations import EventType, Kind, Source
 from forenotice.validation import pattern
-from forenotice.views.base import EVENT, NOW, SOON, EventStatus, LongText, Name, Request, Response, Text, example
+from forenotice.views.base import EVENT, EventStatus, LongText, Name, Request, Response, Text, example
 
 KINDS: Mapping[str, Kind] = {
     "reboot": Kind.RESTART,
@@ -183,23 +183,7 @@ class Endpoint(Response):
     endpoint: str
 
 
-_EVENT = example(
-    Event(
-        id=EVENT,
-        type=EventType.REBOOT,
-        source=Source.USER,
-        resources=["web-0"],
-        description="Virtual machine is going to be restarted as requested by authorized user.",
-        duration_seconds=-1,
-        status="Scheduled",
-        created_at=NOW,
-        not_before=SOON,
-        approved_at=None,
-        approved_by=None,
-        implied=False,
-        ended_at=None,
-    )
-)
-example(NewEvent(kind="reboot", resources=("web-0",), notice="5m", takes="1m"))
-example(Play(scenario="reboot", resources=("web-0",), seed=1))
-example(NewFault(name="error-503", amount="5s", on="polls", times=3))
+example(Event, id=EVENT)
+example(NewEvent, kind="reboot", resources=("web-0",), notice="5m", takes="1m")
+example(Play, scenario="reboot", resources=("web-0",), seed=1)
+example(NewFault, name="error-503", amount="5s", on="polls", times=3)

@@ -1,7 +1,7 @@
 """Hosts, VMs, groups and their policies; the fleet as one document, and as a map."""
 
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -10,34 +10,16 @@ from forenotice.core import fleet, windows
 from forenotice.core.fleet import MAX_BUDGET, MAX_LABELS, MAX_TAGS, MAX_USER_OPERATIONS, Listening, ScopeKind, VmState
 from forenotice.core.membership import VmSpec
 from forenotice.validation import pattern
-from forenotice.views.base import (
-    ID,
-    NOW,
-    Addresses,
-    Amount,
-    Domain,
-    Label,
-    Minutes,
-    Name,
-    Request,
-    Response,
-    Text,
-    Warned,
-    Windows,
-    example,
-)
-
-T = TypeVar("T")
+from forenotice.views import base
+from forenotice.views.base import Request, Response, Text, example
 
 Count = Annotated[int, Meta(ge=1, le=MAX_USER_OPERATIONS)]
 AtLeast = Annotated[int, Meta(ge=0, le=MAX_BUDGET)]
 PART = pattern("[1-9][0-9]{0,6}%?", "must be a number, or a part such as 25%")
-MaxUnavailable = Annotated[
-    Annotated[int, Meta(ge=1, le=MAX_BUDGET)] | Annotated[str, PART],
-    Meta(examples=["25%"]),
-]
+MaxUnavailable = Annotated[Annotated[int, Meta(ge=1, le=MAX_BUDGET)] | Annotated[str, PART], Meta(examples=["25%"])]
+SAME_IN_CORE = ("listening", "auto_approve_restart", "auto_approve_redeploy", "max_user_operations", "min_available")
 HostAddress = Annotated[str, Meta(min_length=1, max_length=256)]
-Labels = Annotated[dict[Label, Label], Meta(max_length=MAX_LABELS)]
+Labels = Annotated[dict[base.Label, base.Label], Meta(max_length=MAX_LABELS)]
 Tags = Annotated[dict[Text, Text], Meta(max_length=MAX_TAGS)]
 
 
@@ -55,22 +37,20 @@ class Host(Response):
 
 
 class NewHost(Request):
-    name: Name
+    name: base.Name
     cordoned: bool = False
     labels: Labels = {}
-    capacity: Amount | None = None
-    """What fits on it, in the unit of the VMs' `size`; null: any number of VMs."""
+    capacity: base.Amount | None = None
     address: HostAddress | None = None
-    """Where drivers reach it: a name, an address or a URI."""
 
 
 class HostChange(Request):
     """What is left out stays."""
 
     cordoned: bool | UnsetType = UNSET
-    labels: Annotated[dict[Label, Label | None], Meta(max_length=MAX_LABELS)] | UnsetType = UNSET
+    labels: Annotated[dict[base.Label, base.Label | None], Meta(max_length=MAX_LABELS)] | UnsetType = UNSET
     """Labels that are not given stay; null removes one."""
-    capacity: Amount | UnsetType | None = UNSET
+    capacity: base.Amount | UnsetType | None = UNSET
     address: HostAddress | UnsetType | None = UNSET
     """Where drivers reach it; null removes it."""
 
@@ -81,38 +61,30 @@ class Policy(Response, forbid_unknown_fields=True):
     listening: Listening = Listening.AUTO
     auto_approve_restart: bool = False
     auto_approve_redeploy: bool = False
-    terminate_notice_minutes: Minutes | None = None
+    terminate_notice_minutes: base.Minutes | None = None
     max_user_operations: Count | None = None
     max_unavailable: MaxUnavailable | None = None
     """VMs that planned maintenance may have down at once: a number, or a part such as `25%`."""
     min_available: AtLeast | None = None
-    windows: Windows = []
+    windows: base.Windows = []
     """When planned maintenance may start; empty: always."""
 
     @classmethod
     def of(cls, policy: fleet.Policy) -> "Policy":
         notice, most = policy.terminate_notice, policy.max_unavailable
         return cls(
-            listening=policy.listening,
-            auto_approve_restart=policy.auto_approve_restart,
-            auto_approve_redeploy=policy.auto_approve_redeploy,
+            **{name: getattr(policy, name) for name in SAME_IN_CORE},
             terminate_notice_minutes=None if notice is None else notice.total_seconds() / 60,
-            max_user_operations=policy.max_user_operations,
             max_unavailable=int(most) if most and most.isdigit() else most,
-            min_available=policy.min_available,
             windows=[str(window) for window in policy.windows],
         )
 
     def policy(self) -> fleet.Policy:
         minutes, most = self.terminate_notice_minutes, self.max_unavailable
         return fleet.Policy(
-            listening=self.listening,
-            auto_approve_restart=self.auto_approve_restart,
-            auto_approve_redeploy=self.auto_approve_redeploy,
+            **{name: getattr(self, name) for name in SAME_IN_CORE},
             terminate_notice=None if minutes is None else timedelta(minutes=minutes),
-            max_user_operations=self.max_user_operations,
             max_unavailable=None if most is None else str(most),
-            min_available=self.min_available,
             windows=windows.parse_all(self.windows),
         )
 
@@ -123,11 +95,11 @@ class PolicyChange(Request):
     listening: Listening | UnsetType = UNSET
     auto_approve_restart: bool | UnsetType = UNSET
     auto_approve_redeploy: bool | UnsetType = UNSET
-    terminate_notice_minutes: Minutes | UnsetType | None = UNSET
+    terminate_notice_minutes: base.Minutes | UnsetType | None = UNSET
     max_user_operations: Count | UnsetType | None = UNSET
     max_unavailable: MaxUnavailable | UnsetType | None = UNSET
     min_available: AtLeast | UnsetType | None = UNSET
-    windows: Windows | UnsetType = UNSET
+    windows: base.Windows | UnsetType = UNSET
 
     def of(self, policy: fleet.Policy) -> fleet.Policy:
         return msgspec.structs.replace(Policy.of(policy), **self.given()).policy()
@@ -202,17 +174,16 @@ class VmWithState(Vm):
 
 
 class NewVm(Request):
-    name: Name
-    host: Name
-    group: Name | None = None
-    update_domain: Domain = 0
-    fault_domain: Domain = 0
+    name: base.Name
+    host: base.Name
+    group: base.Name | None = None
+    update_domain: base.Domain = 0
+    fault_domain: base.Domain = 0
     spot: bool = False
-    addresses: Addresses = []
+    addresses: base.Addresses = []
     vm_id: Text | None = None
     facts: FactsChange = FactsChange()
-    size: Amount | None = None
-    """How much of its host's capacity it takes; null: 1. What guests see as `vmSize` is `facts.size`."""
+    size: base.Amount | None = None
 
     def spec(self) -> VmSpec:
         facts, addresses = fleet.Facts(**self.facts.given()), tuple(self.addresses)
@@ -222,15 +193,15 @@ class NewVm(Request):
 class VmChange(Request):
     """What is left out stays; of the facts, too."""
 
-    host: Name | UnsetType = UNSET
-    group: Name | UnsetType | None = UNSET
-    update_domain: Domain | UnsetType = UNSET
-    fault_domain: Domain | UnsetType = UNSET
+    host: base.Name | UnsetType = UNSET
+    group: base.Name | UnsetType | None = UNSET
+    update_domain: base.Domain | UnsetType = UNSET
+    fault_domain: base.Domain | UnsetType = UNSET
     spot: bool | UnsetType = UNSET
-    addresses: Addresses | UnsetType = UNSET
+    addresses: base.Addresses | UnsetType = UNSET
     vm_id: Text | UnsetType = UNSET
     facts: FactsChange | UnsetType = UNSET
-    size: Amount | UnsetType | None = UNSET
+    size: base.Amount | UnsetType | None = UNSET
 
 
 class Group(Response):
@@ -248,7 +219,7 @@ class AddedGroup(Group):
 
 
 class NewGroup(Request):
-    name: Name
+    name: base.Name
     kind: ScopeKind
     policy: PolicyChange = PolicyChange()
 
@@ -269,12 +240,13 @@ class Difference(Response):
     fields: Annotated[dict[str, Values], Meta(description="Those that differ, of `change` and `keep`.")]
 
 
-class Applied(Warned):
+class Applied(Response):
     changes: list[Difference]
     kept: Annotated[
         list[Difference], Meta(description="VMs that run on another host than the document says, and stay there.")
     ]
     applied: bool
+    warnings: list[str]
 
 
 class Compared(Response):
@@ -303,7 +275,7 @@ class VmTable(Response, forbid_unknown_fields=True):
     update_domain: int = 0
     fault_domain: int = 0
     spot: bool = False
-    addresses: Addresses = []
+    addresses: base.Addresses = []
     facts: Facts = Facts()
     size: float | str | None = None
     policy: Policy | UnsetType | None = UNSET
@@ -353,73 +325,40 @@ class FleetMap(Response):
     next: str | None
 
 
-class Matches(Response, Generic[T]):
-    items: list[T] = []
-    more: bool = False
-
-
 class Found(Response):
     """By a part of a name, a pattern, or a label of hosts."""
 
-    vms: Matches[VmWithState]
-    groups: Matches[Group]
-    hosts: Matches[Host] | None
+    vms: base.Matches[VmWithState]
+    groups: base.Matches[Group]
+    hosts: base.Matches[Host] | None
     """null: not for this token."""
 
 
 POLICY = example(
-    Policy(terminate_notice_minutes=5, max_unavailable="25%", windows=["mon-fri 22:00-04:00 Europe/Berlin"])
+    Policy, terminate_notice_minutes=5, max_unavailable="25%", windows=["mon-fri 22:00-04:00 Europe/Berlin"]
 )
+TAGS = {"team": "shop"}
 FACTS = example(
-    Facts(
-        location="west",
-        resource_group="shop",
-        subscription=ID,
-        size="large",
-        os_type="Linux",
-        zone="1",
-        offer="debian-12",
-        sku="12-gen2",
-        tags={"team": "shop"},
-    )
+    Facts,
+    location="west",
+    resource_group="shop",
+    subscription=base.ID,
+    size="large",
+    os_type="Linux",
+    zone="1",
+    offer="debian-12",
+    sku="12-gen2",
+    tags=TAGS,
 )
-VM = example(
-    Vm(
-        name="web-0",
-        vm_id=ID,
-        host="rack1-01",
-        group="web",
-        scope="group:web",
-        update_domain=0,
-        fault_domain=0,
-        spot=False,
-        addresses=["10.0.0.4"],
-        facts=FACTS,
-        size=4,
-        policy=None,
-        incarnation=7,
-        listening=True,
-        last_heard=NOW,
-    )
-)
-GROUP = example(
-    Group(
-        name="web",
-        kind=ScopeKind.AVAILABILITY_SET,
-        policy=POLICY,
-        vms=8,
-        incarnation=7,
-        listening=True,
-        last_heard=NOW,
-    )
-)
+_LISTENS = {"incarnation": 7, "listening": True, "last_heard": base.NOW}
+VM = example(Vm, **_LISTENS, name="web-0", vm_id=base.ID, addresses=["10.0.0.4"], facts=FACTS, size=4)
+GROUP = example(Group, **_LISTENS, name="web", kind=ScopeKind.AVAILABILITY_SET, policy=POLICY, vms=8)
 MOVED = Difference(action="keep", noun="vm", name="web-0", fields={"host": Values(now="rack2-01", to="rack1-01")})
 FLEET = example(
-    Fleet(
-        hosts={"rack1-01": HostTable(cordoned=False, labels={"rack": "r1"}, capacity=64)},
-        groups={"web": GroupTable(kind=ScopeKind.AVAILABILITY_SET)},
-        vms={"web-0": VmTable(host="rack1-01", group="web", size=4)},
-    )
+    Fleet,
+    hosts={"rack1-01": HostTable(cordoned=False, labels={"rack": "r1"}, capacity=64)},
+    groups={"web": GroupTable(kind=ScopeKind.AVAILABILITY_SET)},
+    vms={"web-0": VmTable(host="rack1-01", group="web", size=4)},
 )
 FLEET_AS_TOML = """\
 [hosts.rack1-01]
@@ -435,34 +374,23 @@ host = "rack1-01"
 group = "web"
 size = 4
 """
-
-example(AddedVm(**msgspec.structs.asdict(VM), warnings=[]))
-example(AddedGroup(**msgspec.structs.asdict(GROUP), warnings=[]))
-FACTS_SENT = example(FactsChange(location="west", tags={"team": "shop"}))
-example(
-    Host(
-        name="rack1-01",
-        cordoned=False,
-        labels={"rack": "r1"},
-        capacity=64,
-        used=40,
-        vms=12,
-        address="qemu+ssh://rack1-01/system",
-    )
-)
-example(NewHost(name="rack1-01", labels={"rack": "r1"}, capacity=64, address="qemu+ssh://rack1-01/system"))
-example(HostChange(cordoned=True, labels={"rack": "r2", "spare": None}, capacity=96))
-example(PolicyChange(terminate_notice_minutes=5, max_unavailable="25%"))
-example(NewGroup(name="web", kind=ScopeKind.AVAILABILITY_SET, policy=PolicyChange(max_unavailable="25%")))
-example(GroupChange(policy=PolicyChange(max_unavailable=2)))
-example(NewVm(name="web-0", host="rack1-01", group="web", addresses=["10.0.0.4"], facts=FACTS_SENT, size=4))
-example(VmChange(host="rack1-02", size=8, facts=FactsChange(tags={"team": "shop"})))
-example(
-    Applied(
-        changes=[Difference(action="add", noun="host", name="rack1-01", fields={})],
-        kept=[MOVED],
-        applied=True,
-        warnings=[],
-    )
-)
-example(Compared(differences=[msgspec.structs.replace(MOVED, action="change")]))
+_HOST: dict[str, Any] = {
+    "name": "rack1-01",
+    "labels": {"rack": "r1"},
+    "capacity": 64,
+    "address": "qemu+ssh://rack1-01/system",
+}
+FACTS_SENT = example(FactsChange, location="west", tags=TAGS)
+example(AddedVm, **msgspec.structs.asdict(VM))
+example(AddedGroup, **msgspec.structs.asdict(GROUP))
+example(Host, **_HOST, used=40, vms=12)
+example(NewHost, **_HOST)
+example(HostChange, cordoned=True, labels={"rack": "r2", "spare": None}, capacity=96)
+example(PolicyChange, terminate_notice_minutes=5, max_unavailable="25%")
+example(NewGroup, name="web", kind=ScopeKind.AVAILABILITY_SET, policy=PolicyChange(max_unavailable="25%"))
+example(GroupChange, policy=PolicyChange(max_unavailable=2))
+example(NewVm, name="web-0", host="rack1-01", group="web", addresses=["10.0.0.4"], facts=FACTS_SENT, size=4)
+example(VmChange, host="rack1-02", size=8, facts=FactsChange(tags=TAGS))
+_ADDED = Difference(action="add", noun="host", name="rack1-01", fields={})
+example(Applied, changes=[_ADDED], kept=[MOVED], applied=True)
+example(Compared, differences=[msgspec.structs.replace(MOVED, action="change")])

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from forenotice.views.base import EVENT, NOW, OPERATION, Moment, Request, Response, example
+from forenotice.views.base import NOW, Moment, Request, Response, example
 
 
 class Entry(Response):
@@ -53,33 +53,17 @@ class AcceptedClock(Response):
     """Live ones, whose notice was kept."""
 
 
+example(Entry, seq=1234, action="event.approved", origin="10.0.0.99", host=None, data={})
+LAST_YEAR = NOW.replace(month=1, day=1, hour=0)
+example(Prune, before=LAST_YEAR, dry_run=True)
 example(
-    Entry(
-        seq=1234,
-        at=NOW,
-        action="event.approved",
-        by="operator:admin",
-        origin="10.0.0.99",
-        reason="",
-        scope="group:web",
-        event=EVENT,
-        operation=OPERATION,
-        host=None,
-        vm=None,
-        rollout=None,
-        data={},
-    )
-)
-example(Prune(before=NOW.replace(month=1, day=1, hour=0), dry_run=True))
-example(
-    Pruned(
-        before=NOW.replace(month=1, day=1, hour=0),
-        entries=5000,
-        operations=300,
-        events=320,
-        rollouts=1,
-        kept=12,
-        complete=True,
-        dry_run=True,
-    )
+    Pruned,
+    before=LAST_YEAR,
+    entries=5000,
+    operations=300,
+    events=320,
+    rollouts=1,
+    kept=12,
+    complete=True,
+    dry_run=True,
 )

@@ -4,29 +4,15 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta
 
 from forenotice.core.operations import EventType, Kind, Source, Status
-from forenotice.views.base import (
-    EVENT,
-    HOST_PATTERN,
-    NOW,
-    OPERATION,
-    SOON,
-    EventStatus,
-    LongText,
-    Minutes,
-    Name,
-    Reason,
-    Request,
-    Response,
-    example,
-)
+from forenotice.views import base
+from forenotice.views.base import Request, Response, example
 from forenotice.views.history import Entry
 
 MAX_NAMES = 10_000
-Selected = Annotated[str, Meta(extra_json_schema={"pattern": f"^{HOST_PATTERN}$"})]
+Selected = Annotated[str, Meta(extra_json_schema={"pattern": f"^{base.HOST_PATTERN}$"})]
 """Core says what is wrong with one."""
 
 
@@ -42,7 +28,7 @@ class Event(Response):
     source: Source
     description: str
     duration_seconds: int
-    status: EventStatus
+    status: base.EventStatus
     created_at: datetime
     not_before: datetime
     approved_at: datetime | None
@@ -81,16 +67,16 @@ class NewOperation(Request):
     kind: Kind
     names: Annotated[list[Selected], Meta(min_length=1, extra_json_schema={"maxItems": MAX_NAMES})]
     """Of VMs; or of hosts, also as the parts of a selector such as `label:rack=r1`. The role limits how many."""
-    notice_minutes: Minutes | None = None
-    reason: Reason = ""
+    notice_minutes: base.Minutes | None = None
+    reason: base.Reason = ""
 
 
 class DriverResult(Request):
     """The result of each VM that a driver's call was about."""
 
     attempt: Annotated[int, Meta(ge=1, le=1000)]
-    done: Annotated[list[Name], Meta(max_length=MAX_NAMES)] = []
-    failures: Annotated[dict[Name, LongText], Meta(max_length=MAX_NAMES)] = {}
+    done: Annotated[list[base.Name], Meta(max_length=MAX_NAMES)] = []
+    failures: Annotated[dict[base.Name, base.LongText], Meta(max_length=MAX_NAMES)] = {}
 
 
 class Explanation(Response):
@@ -178,18 +164,8 @@ class LiveEvent(Event):
     may_cancel: bool
 
 
-class LiveEvents(Response):
-    items: list[LiveEvent]
-    more: bool
-
-
 class PlannedOperation(Operation):
     why: OperationExplanation
-
-
-class PlannedOperations(Response):
-    items: list[PlannedOperation]
-    more: bool
 
 
 class EventDetail(Response):
@@ -225,69 +201,27 @@ class Overview(Response):
     pages: int
 
 
-EXAMPLE_EVENT = example(
-    Event(
-        id=EVENT,
-        operation=OPERATION,
-        kind=Kind.RESTART,
-        host="rack1-01",
-        scope="group:web",
-        group="web",
-        resources=["web-0"],
-        type=EventType.REBOOT,
-        source=Source.USER,
-        description="Virtual machine is going to be restarted as requested by authorized user.",
-        duration_seconds=-1,
-        status="Scheduled",
-        created_at=NOW,
-        not_before=SOON,
-        approved_at=None,
-        approved_by=None,
-        implied=False,
-        ended_at=None,
-    )
-)
-EXAMPLE_OPERATION = example(
-    Operation(
-        id=OPERATION,
-        kind=Kind.RESTART,
-        host="rack1-01",
-        vms=["web-0"],
-        status=Status.SCHEDULED,
-        created_at=NOW,
-        not_before=SOON,
-        announce_at=None,
-        started_at=None,
-        ended_at=None,
-        by="operator:admin",
-        reason="new kernel",
-        rollout=None,
-        targets={},
-        attempt=0,
-        failures={},
-        events=[EXAMPLE_EVENT],
-    )
-)
+EXAMPLE_EVENT = example(Event, id=base.EVENT)
+EXAMPLE_OPERATION = example(Operation, id=base.OPERATION, reason="new kernel", events=[EXAMPLE_EVENT])
 _WAITS = "It waits for approval by web (web-0), until 2026-03-01 12:15:00 UTC at the latest."
-_EXPLANATION = Explanation(
-    sentence=_WAITS,
-    sentences=[_WAITS],
-    since=NOW,
-    until=SOON,
-    waiting_for=[
+_EXPLANATION: dict[str, Any] = {
+    "sentence": _WAITS,
+    "sentences": [_WAITS],
+    "since": base.NOW,
+    "until": base.SOON,
+    "waiting_for": [
         {
             "kind": "approval",
             "scope": "group:web",
-            "event": EVENT,
+            "event": base.EVENT,
             "resources": ["web-0"],
             "until": "2026-03-01T12:15:00Z",
         }
     ],
-)
-
-example(EventExplanation(event=EVENT, **msgspec.structs.asdict(_EXPLANATION)))
-example(OperationExplanation(operation=OPERATION, **msgspec.structs.asdict(_EXPLANATION)))
-example(RolloutExplanation(rollout="5f3c9f0a-2a55-4b0e-8a53-0c7d0e2f6b7a", **msgspec.structs.asdict(_EXPLANATION)))
-example(Operations(operations=[EXAMPLE_OPERATION]))
-example(NewOperation(kind=Kind.RESTART, names=["web-0"], notice_minutes=20, reason="new kernel"))
-example(DriverResult(attempt=1, done=["web-0"], failures={"db": "no such machine"}))
+}
+example(EventExplanation, **_EXPLANATION)
+example(OperationExplanation, **_EXPLANATION)
+example(RolloutExplanation, **_EXPLANATION, rollout=base.ROLLOUT)
+example(Operations, operations=[EXAMPLE_OPERATION])
+example(NewOperation, kind=Kind.RESTART, names=["web-0"], notice_minutes=20, reason="new kernel")
+example(DriverResult, attempt=1, done=["web-0"], failures={"db": "no such machine"})

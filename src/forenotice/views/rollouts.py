@@ -8,21 +8,8 @@ from msgspec import Meta
 
 from forenotice.core import rollouts, windows
 from forenotice.core.rollouts import RolloutHostStatus, RolloutStatus
-from forenotice.views.base import (
-    LATER,
-    NOW,
-    OPERATION,
-    ROLLOUT,
-    SOON,
-    Minutes,
-    Reason,
-    Request,
-    Response,
-    Selector,
-    Url,
-    Windows,
-    example,
-)
+from forenotice.views import base
+from forenotice.views.base import Request, Response, example
 
 RolloutKind = Literal["update", "migrate", "reboot"]
 
@@ -41,19 +28,19 @@ class RolloutOptions(Response):
 
 class NewRollout(Request):
     kind: RolloutKind
-    hosts: Annotated[Selector, Meta(examples=["rack1-*,!rack1-07"])]
+    hosts: Annotated[base.Selector, Meta(examples=["rack1-*,!rack1-07"])]
     """Names with wildcards, and labels such as `label:rack=r1`; `!` stands before exceptions."""
-    notice_minutes: Minutes | None = None
+    notice_minutes: base.Minutes | None = None
     batch: Annotated[int, Meta(ge=1, le=rollouts.MOST_AT_ONCE)] = 1
     """Hosts under way at once, at most."""
     pause_minutes: Annotated[float, Meta(ge=0, le=rollouts.LONGEST_PAUSE // timedelta(minutes=1))] = 0
     """Between the end of one wave and the next."""
-    gate: Annotated[Url | None, Meta(examples=["https://shop.example.com/healthy"])] = None
+    gate: Annotated[base.Url | None, Meta(examples=["https://shop.example.com/healthy"])] = None
     """What must be green before each wave: a URL, or the name of a command in the service's settings."""
     max_failures: Annotated[int, Meta(ge=1, le=rollouts.MOST_FAILURES)] = 1
     """After so many hosts that failed it pauses."""
-    windows: Windows = []
-    reason: Reason = ""
+    windows: base.Windows = []
+    reason: base.Reason = ""
 
     def spec(self, reason: str) -> rollouts.RolloutSpec:
         options = rollouts.Options(
@@ -68,7 +55,7 @@ class NewRollout(Request):
 
 
 class Because(Request):
-    reason: Reason = ""
+    reason: base.Reason = ""
 
 
 class Resumption(Because):
@@ -192,74 +179,30 @@ _OPTIONS: dict[str, Any] = {
     "windows": ["daily 02:00-04:00 UTC"],
 }
 _LISTED = example(
-    ListedRollout(
-        **_OPTIONS,
-        id=ROLLOUT,
-        status=RolloutStatus.RUNNING,
-        why="",
-        wave=1,
-        waves=2,
-        wave_began_at=NOW,
-        failures=0,
-        progress=Progress(waiting=20, under_way=2, done=7, skipped=1),
-        gate_result=GateResult(green=True, status="200", output="all shards in sync", at=NOW),
-        created_at=NOW,
-        ended_at=None,
-        by="operator:admin",
-        reason="firmware",
-    )
+    ListedRollout,
+    **_OPTIONS,
+    id=base.ROLLOUT,
+    status=RolloutStatus.RUNNING,
+    waves=2,
+    wave_began_at=base.NOW,
+    progress=Progress(waiting=20, under_way=2, done=7, skipped=1),
+    gate_result=GateResult(green=True, status="200", output="all shards in sync", at=base.NOW),
+    reason="firmware",
 )
+_BY_WAVE = [
+    WaveProgress(wave=1, update_domains=[0], progress=Progress(waiting=5, under_way=2, done=7, failed=0, skipped=1)),
+    WaveProgress(wave=2, update_domains=[1], progress=Progress(waiting=15)),
+]
+example(Rollout, **msgspec.structs.asdict(_LISTED), by_wave=_BY_WAVE)
+example(NewRollout, **_OPTIONS, reason="firmware")
+example(Because, reason="the shop is busy")
+example(Resumption, reason="the disk is swapped", retry=True)
+example(RolloutHost, status=RolloutHostStatus.UNDER_WAY)
 example(
-    Rollout(
-        **msgspec.structs.asdict(_LISTED),
-        by_wave=[
-            WaveProgress(
-                wave=1, update_domains=[0], progress=Progress(waiting=5, under_way=2, done=7, failed=0, skipped=1)
-            ),
-            WaveProgress(wave=2, update_domains=[1], progress=Progress(waiting=15)),
-        ],
-    )
-)
-example(NewRollout(**_OPTIONS, reason="firmware"))
-example(Because(reason="the shop is busy"))
-example(Resumption(reason="the disk is swapped", retry=True))
-example(
-    RolloutHost(
-        host="rack1-01", wave=1, update_domains=[0], status=RolloutHostStatus.UNDER_WAY, operation=OPERATION, why=""
-    )
-)
-example(
-    RolloutPlan(
-        **_OPTIONS,
-        begins_at=NOW,
-        ends_at=LATER,
-        waves=[
-            PlannedWave(wave=1, update_domains=[0], hosts=1, vms=1, begins_at=NOW, first_start_at=SOON, ends_at=LATER)
-        ],
-        planned_hosts=[
-            PlannedHost(
-                host="rack1-01",
-                wave=1,
-                update_domains=[0],
-                vms=["web-0"],
-                announced_at=NOW,
-                not_before=SOON,
-                ends_at=LATER,
-            )
-        ],
-        groups=[
-            PlannedScope(
-                scope="group:web",
-                group="web",
-                members=8,
-                down_seconds=9,
-                most_down=1,
-                allowed=2,
-                budget="max_unavailable 25%",
-                delayed_hosts=0,
-            )
-        ],
-        empty=[],
-        assumes="Assumed: nobody approves early, every gate is green, and nothing fails.",
-    )
+    RolloutPlan,
+    **_OPTIONS,
+    waves=[example(PlannedWave, hosts=1, vms=1, first_start_at=base.SOON)],
+    planned_hosts=[example(PlannedHost)],
+    groups=[example(PlannedScope, members=8, down_seconds=9, most_down=1, allowed=2, budget="max_unavailable 25%")],
+    assumes="Assumed: nobody approves early, every gate is green, and nothing fails.",
 )

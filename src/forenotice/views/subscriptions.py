@@ -7,29 +7,16 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from forenotice.core.journal import SubscriptionState
-from forenotice.views.base import (
-    EVENT,
-    ID,
-    NOW,
-    SOON,
-    EventStatus,
-    LongText,
-    Name,
-    Position,
-    Request,
-    Response,
-    Text,
-    Url,
-    example,
-)
+from forenotice.views import base
+from forenotice.views.base import Request, Response, example
 
 MAX_PATTERNS = 50
-Receiver = Annotated[Url, Meta(examples=["https://hooks.example.com/forenotice"])]
-Types = Annotated[list[Text], Meta(max_length=MAX_PATTERNS, examples=[["forenotice.event.*"]])]
+Receiver = Annotated[base.Url, Meta(examples=["https://hooks.example.com/forenotice"])]
+Types = Annotated[list[base.Text], Meta(max_length=MAX_PATTERNS, examples=[["forenotice.event.*"]])]
 """CloudEvents types, in which * stands for anything; empty: all."""
-Groups = Annotated[LongText, Meta(examples=["web-*,vm:db"])]
+Groups = Annotated[base.LongText, Meta(examples=["web-*,vm:db"])]
 """Whose entries; empty: everybody's, and those that are nobody's."""
-Statuses = Annotated[list[EventStatus], Meta(max_length=MAX_PATTERNS)]
+Statuses = Annotated[list[base.EventStatus], Meta(max_length=MAX_PATTERNS)]
 """Only entries of events, and of those that are so from then on; empty: everything."""
 
 
@@ -39,7 +26,7 @@ class Subscription(Response):
     url: str
     types: list[str]
     groups: str
-    statuses: list[EventStatus]
+    statuses: list[base.EventStatus]
     status: SubscriptionState
     why: str
     """Why it is parked; or the last failed delivery, while that is retried."""
@@ -57,14 +44,14 @@ class CreatedSubscription(Subscription):
 
 
 class NewSubscription(Request):
-    name: Name
+    name: base.Name
     url: Receiver
     types: Types = []
     groups: Groups = ""
     statuses: Statuses = []
-    secret: Text | None = None
+    secret: base.Text | None = None
     """Messages are signed with it; null: one is made, and shown this once."""
-    after: Position | None = None
+    after: base.Position | None = None
     """The journal position behind which it begins; null: with what happens from now on."""
 
 
@@ -75,11 +62,11 @@ class SubscriptionChange(Request):
     types: Types | UnsetType = UNSET
     groups: Groups | UnsetType = UNSET
     statuses: Statuses | UnsetType = UNSET
-    secret: Text | UnsetType = UNSET
+    secret: base.Text | UnsetType = UNSET
 
 
 class Replay(Request):
-    after: Position
+    after: base.Position
 
 
 class Delivery(Response):
@@ -105,34 +92,27 @@ class TestResult(Response):
 
 
 _SUBSCRIPTION = example(
-    Subscription(
-        id=ID,
-        name="pager",
-        url="https://hooks.example.com/forenotice",
-        types=["forenotice.event.*"],
-        groups="web-*",
-        statuses=["Started"],
-        status=SubscriptionState.ACTIVE,
-        why="",
-        position=1234,
-        pending=0,
-        created_at=NOW,
-        by="operator:admin",
-    )
+    Subscription,
+    name="pager",
+    url="https://hooks.example.com/forenotice",
+    types=["forenotice.event.*"],
+    groups="web-*",
+    statuses=["Started"],
+    status=SubscriptionState.ACTIVE,
+    position=1234,
 )
-example(CreatedSubscription(**msgspec.structs.asdict(_SUBSCRIPTION), secret="..."))  # noqa: S106
-example(NewSubscription(name="pager", url="https://hooks.example.com/forenotice", types=["forenotice.event.*"]))
-example(SubscriptionChange(groups="web-*", statuses=["Started"]))
-example(Replay(after=1200))
+example(CreatedSubscription, **msgspec.structs.asdict(_SUBSCRIPTION), secret="...")  # noqa: S106
+example(NewSubscription, name="pager", url="https://hooks.example.com/forenotice", types=["forenotice.event.*"])
+example(SubscriptionChange, groups="web-*", statuses=["Started"])
+example(Replay, after=1200)
 example(
-    Delivery(
-        position=1235,
-        action="event.started",
-        lane=EVENT,
-        attempts=2,
-        tried_since=NOW,
-        due_at=SOON,
-        error="the receiver answered 503",
-    )
+    Delivery,
+    position=1235,
+    action="event.started",
+    lane=base.EVENT,
+    attempts=2,
+    tried_since=base.NOW,
+    due_at=base.SOON,
+    error="the receiver answered 503",
 )
-example(TestResult(taken=True, status=204, error=""))
+example(TestResult, taken=True, status=204)

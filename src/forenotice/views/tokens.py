@@ -7,7 +7,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from forenotice.core.roles import MOST_NETWORKS, Role
-from forenotice.views.base import ID, LATER, NOW, LongText, Name, Request, Response, Text, example
+from forenotice.views.base import LATER, LongText, Name, Request, Response, Text, example
 
 
 class Token(Response):
@@ -49,20 +49,7 @@ class TokenRotation(Request):
     """A duration or `never`; if left out, the same lifetime as before."""
 
 
-_TOKEN = example(
-    Token(
-        id=ID,
-        name="shop",
-        role=Role.TENANT,
-        scopes="web-*,vm:db",
-        networks=["10.0.0.0/8"],
-        expires_at=LATER,
-        previous_until=None,
-        created_at=NOW,
-        last_used_at=None,
-        revoked_at=None,
-    )
-)
-example(CreatedToken(**msgspec.structs.asdict(_TOKEN), token="fn_..."))  # noqa: S106
-example(NewToken(name="shop", role=Role.TENANT, scopes="web-*,vm:db", expires_in="90d", networks=["10.0.0.0/8"]))
-example(TokenRotation(overlap="1h", expires_in="90d"))
+_TOKEN = example(Token, name="shop", role=Role.TENANT, scopes="web-*,vm:db", networks=["10.0.0.0/8"], expires_at=LATER)
+example(CreatedToken, **msgspec.structs.asdict(_TOKEN), token="fn_...")  # noqa: S106
+example(NewToken, name="shop", role=Role.TENANT, scopes="web-*,vm:db", expires_in="90d", networks=["10.0.0.0/8"])
+example(TokenRotation, overlap="1h", expires_in="90d")

@@ -16,7 +16,7 @@ from forenotice.portal.renderer import utc
 from forenotice.portal.timeline import MOST_LANES, Bar, draw
 from forenotice.service import overview, queries
 from forenotice.views import maintenance, wording
-from forenotice.views.maintenance import PlannedOperations
+from forenotice.views.base import Matches
 
 SPANS: Final[Mapping[str, tuple[str, timedelta]]] = {
     "1h": ("1 h", timedelta(hours=1)),
@@ -52,7 +52,7 @@ def show(visit: PageRequest) -> Response:
     )
     spans = [(key, said, chosen.but(span=key)) for key, (said, _) in SPANS.items()]
     empty = not found.bars and not queries.vms(visit.service, limit=1, seen=visit.seen).items
-    planned = PlannedOperations(items=[], more=False) if chosen.scope else overview.planned(visit.service, visit.access)
+    planned = Matches() if chosen.scope else overview.planned(visit.service, visit.access)
     return visit.page(
         "now.html",
         planned=planned,

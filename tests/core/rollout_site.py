@@ -8,7 +8,7 @@ from typing import Any
 from tests.core.builders import MINUTE, Site, success
 
 from forenotice.core import explanations, rollout_plan, rollout_progress, rollouts
-from forenotice.core.blockers import BlockerKind
+from forenotice.core.blockers import BlockerKind, host_blockers
 from forenotice.core.driver_calls import NotYet, Outcome, Task
 from forenotice.core.explanations import Explanation
 from forenotice.core.operations import Kind, Operation
@@ -165,7 +165,7 @@ class RollingSite(Site):
         """When guests of its next hosts are told, where windows put that off."""
         waiting = [each.host for each in self.waiting(rollout.id, rollout.wave)]
         draft = self.look(rollouts=[rollout.id], hosts=waiting)
-        found = [each for host in waiting for each in rollout_progress.host_blockers(draft, rollout, host)]
+        found = [each for host in waiting for each in host_blockers(draft, rollout, host)]
         return [each.until for each in found if each.kind is BlockerKind.ANNOUNCEMENT and each.until is not None]
 
     # What is

@@ -7,7 +7,7 @@ from tests.core.builders import row
 from tests.core.invariants_of_rollouts import most_down
 
 from forenotice.core import budgets, errors
-from forenotice.core.budgets import NO_LIMITS, Rule, UserLimits, VmsDown
+from forenotice.core.budgets import NO_LIMITS, UserLimits
 from forenotice.core.fleet import Policy
 from forenotice.core.operations import Kind
 
@@ -48,33 +48,6 @@ def test_a_part_of_a_vm_is_none(most: str | None, least: int | None, members: in
     if allowed is not None:
         assert allowed >= 0
         assert min(allowed, members) == max(0, most_down(policy, members).__floor__())
-
-
-@pytest.mark.parametrize(
-    ("planned", "others", "allowed", "rule"),
-    [
-        ({}, 0, None, None),
-        ({1: 5}, 9, None, None),
-        ({2: 1}, 0, None, Rule.UPDATE_DOMAIN),
-        ({1: 1, 2: 1}, 0, 9, Rule.UPDATE_DOMAIN),
-        ({1: 1}, 0, 3, None),
-        ({1: 2}, 0, 3, Rule.BUDGET),
-        ({}, 2, 3, Rule.BUDGET),
-        ({1: 1}, 1, 4, None),
-    ],
-)
-def test_two_more_vms_of_update_domain_1(
-    planned: dict[int, int], others: int, allowed: int | None, rule: Rule | None
-) -> None:
-    assert budgets.blocker(VmsDown(by_update_domain=planned, others=others), 1, 2, allowed) is rule
-
-
-def test_what_is_back_is_no_longer_out() -> None:
-    down = VmsDown(others=1)
-    down.add(0, 2)
-    down.add(1, 1)
-    down.add(0, -2)
-    assert (down.by_update_domain, down.vms) == ({1: 1}, 2)
 
 
 def test_planned_maintenance_that_no_budget_allows_is_refused() -> None:

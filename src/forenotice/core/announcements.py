@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from forenotice.core import budgets, errors, lifecycle, placement, windows
+from forenotice.core import errors, lifecycle, placement, windows
 from forenotice.core.blockers import announcement_blockers
 from forenotice.core.draft import Draft
 from forenotice.core.fleet import Scope, Vm, names, names_of, natural_key
@@ -42,8 +42,7 @@ def schedule(draft: Draft, spec: OperationSpec) -> Operation:
     announce_at, not_before = draft.now, windows.earliest(draft, notice)
     if kind.traits.maintenance:
         for scope, members in _by_scope(draft, vms):
-            size = draft.size_of(scope.key)
-            budgets.require_possible(scope.key, scope.policy, members=size, vms=len(members), host=host)
+            draft.require_budget(scope.key, vms=len(members), host=host)
         not_before = windows.first_start(draft, [vm.name for vm in vms], spec.rollout, not_before)
         announce_at = windows.announce_at(not_before, draft.timing.shortened(notice), draft.now)
     planned = announce_at > draft.now

@@ -1,15 +1,15 @@
-"""What stands between an operation and its start. Without blockers it may start; with them, they say why it waits."""
+"""What stands between an operation and its start or its announcement. An empty list is the permission."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from forenotice.core import budgets, placement, update_domains, windows
+from forenotice.core import placement, rollouts, windows
 from forenotice.core.draft import Draft
-from forenotice.core.operations import Event, Kind, Operation, Status
-from forenotice.core.rollouts import RolloutStatus
+from forenotice.core.operations import Event, Kind, Operation, Status, is_excluded
+from forenotice.core.rollouts import Rollout, RolloutStatus
 
 
 class BlockerKind(StrEnum):
@@ -59,60 +59,81 @@ class Blocker:
 
 def start_blockers(draft: Draft, operation: Operation, expiry_from: datetime) -> list[Blocker]:
     """Everything in the way of a Scheduled operation. Nothing starts by expiry alone before `expiry_from`."""
-    events = draft.live_events_of(operation.id)
-    return [
-        *_consent(draft, operation, events, expiry_from),
-        *(_earlier_deletions(draft, operation, events) if operation.kind is Kind.DELETION else ()),
-        *_rollout(draft, operation),
-        *(_maintenance_blockers(draft, operation, events) if operation.kind.traits.maintenance else ()),
-        *_busy_vms(draft, operation),
-        *(target_blockers(draft, operation) if operation.kind.traits.moves else ()),
-    ]
+    events, rollout = draft.live_events_of(operation.id), operation.rollout
+    found = [*_consent(draft, operation, events, expiry_from)]
+    if operation.kind is Kind.DELETION:
+        found += _earlier_deletions(draft, operation, events)
+    if rollout is not None and draft.rollout(rollout).status is RolloutStatus.PAUSED:
+        found.append(Blocker(kind=BlockerKind.ROLLOUT, rollout=rollout))
+    if operation.kind.traits.maintenance:
+        found += _maintenance_blockers(draft, operation, events)
+    for name in operation.vms:
+        for other in draft.live_operations_naming(name):
+            if other.id != operation.id and other.status is Status.STARTED:
+                found.append(Blocker(kind=BlockerKind.VM_BUSY, operation=other.id, vm=name))
+    if operation.kind.traits.moves:
+        targets = placement.choose(draft, operation, operation.vms)
+        for name in operation.vms:
+            if name not in targets:
+                size = placement.size_in_the_way(draft, name)
+                found.append(Blocker(kind=BlockerKind.TARGET_HOST, vm=name, size=size))
+    return found
 
 
 def announcement_blockers(draft: Draft, operation: Operation) -> list[Blocker]:
     """Everything in the way of telling guests of a Planned operation."""
-    return [
-        *arrival_blockers(draft, operation.host),
-        *_impossible_budgets(draft, operation),
-        *window_blockers(draft, operation.vms, operation.rollout, operation.notice),
-    ]
+    found = [*_arrivals(draft, operation.host)]
+    for scope, vms in Counter(draft.vm(name).scope for name in operation.vms).items():
+        if vms > draft.allowed_down(scope):
+            # No end of anything helps: a policy, the group or its placement has changed since.
+            found.append(Blocker(kind=BlockerKind.BUDGET, scope=scope))
+    return [*found, *_windows_ahead(draft, operation.vms, operation.rollout, operation.notice)]
 
 
-def window_blockers(draft: Draft, vms: Iterable[str], rollout: str | None, notice: timedelta) -> Iterator[Blocker]:
+def host_blockers(draft: Draft, rollout: Rollout, host: str) -> Iterator[Blocker]:
+    """Why maintenance of a rollout's host is not announced now: another operation, a budget or a window."""
+    for operation in draft.live_operations_on(host):
+        if operation.excludes_others or operation.kind is rollout.kind:
+            yield Blocker(kind=BlockerKind.HOST_BUSY, operation=operation.id)
+    yield from _arrivals(draft, host)
+    for part in rollouts.parts(draft, host):
+        allowed = draft.allowed_down(part.scope)
+        live = draft.live_events_in(part.scope)
+        excludes = {event.id: draft.operation(event.operation).excludes_others for event in live}
+        planned = [event for event in live if excludes[event.id]]
+        down = [event for event in live if excludes[event.id] or event.status is Status.STARTED]
+        if part.vms > allowed:
+            yield Blocker(kind=BlockerKind.BUDGET, scope=part.scope)
+        elif excluding := [event for event in planned if is_excluded(part.update_domain, [event.update_domain])]:
+            yield _held_by(BlockerKind.UPDATE_DOMAIN, _oldest(excluding))
+        elif sum(len(event.resources) for event in down) + part.vms > allowed:
+            yield _held_by(BlockerKind.BUDGET, _oldest(down))
+    yield from _windows_ahead(draft, sorted(vm.name for vm in draft.vms_on(host)), rollout.id, rollout.notice)
+
+
+def _windows_ahead(draft: Draft, vms: Iterable[str], rollout: str | None, notice: timedelta) -> Iterator[Blocker]:
     """The windows that delay an announcement that would be made now."""
     demands = windows.all_demands(draft, vms, rollout)
     slot = windows.slot(draft, demands.values(), notice)
     if slot is not None and slot.announce_at <= draft.now:
         return
     for who in demands:
-        scope, mine = (None, rollout) if who == rollout else (who, None)
-        if slot is None:
-            yield Blocker(kind=BlockerKind.WINDOW, scope=scope, rollout=mine)
-        else:
-            until, opens_at = slot.announce_at, slot.not_before
-            yield Blocker(kind=BlockerKind.ANNOUNCEMENT, until=until, opens_at=opens_at, scope=scope, rollout=mine)
+        found = _window(who, rollout, until=None)
+        if slot is not None:
+            found = replace(found, kind=BlockerKind.ANNOUNCEMENT, until=slot.announce_at, opens_at=slot.not_before)
+        yield found
 
 
-def arrival_blockers(draft: Draft, host: str) -> Iterator[Blocker]:
+def _window(who: str, rollout: str | None, until: datetime | None) -> Blocker:
+    """The window of a scope, or of the rollout."""
+    if who == rollout:
+        return Blocker(kind=BlockerKind.WINDOW, until=until, rollout=rollout)
+    return Blocker(kind=BlockerKind.WINDOW, until=until, scope=who)
+
+
+def _arrivals(draft: Draft, host: str) -> Iterator[Blocker]:
     for operation, _ in placement.arriving_at(draft, host):
         yield Blocker(kind=BlockerKind.HOST_BUSY, operation=operation.id)
-
-
-def target_blockers(draft: Draft, operation: Operation) -> Iterator[Blocker]:
-    """VMs that must move and that no host can take."""
-    targets = placement.choose(draft, operation, operation.vms)
-    for name in operation.vms:
-        if name not in targets:
-            yield Blocker(kind=BlockerKind.TARGET_HOST, vm=name, size=placement.size_in_the_way(draft, name))
-
-
-def _impossible_budgets(draft: Draft, operation: Operation) -> Iterator[Blocker]:
-    """Budgets that can never be met, because a policy, the group or its placement has changed since."""
-    for scope, vms in Counter(draft.vm(name).scope for name in operation.vms).items():
-        most = budgets.allowed(draft.scope(scope).policy, draft.size_of(scope))
-        if most is not None and vms > most:
-            yield Blocker(kind=BlockerKind.BUDGET, scope=scope)
 
 
 def _consent(draft: Draft, operation: Operation, events: list[Event], expiry_from: datetime) -> Iterator[Blocker]:
@@ -137,48 +158,29 @@ def _earlier_deletions(draft: Draft, operation: Operation, events: list[Event]) 
                 yield _held_by(BlockerKind.EARLIER_DELETION, other, until=until)
 
 
-def _rollout(draft: Draft, operation: Operation) -> Iterator[Blocker]:
-    if operation.rollout is not None and draft.rollout(operation.rollout).status is RolloutStatus.PAUSED:
-        yield Blocker(kind=BlockerKind.ROLLOUT, rollout=operation.rollout)
-
-
 def _maintenance_blockers(draft: Draft, operation: Operation, events: list[Event]) -> Iterator[Blocker]:
     """Windows, update domains and budgets, which hold for planned maintenance only."""
     demands = windows.all_demands(draft, operation.vms, operation.rollout)
     together = windows.next_open(demands.values(), draft.now)
     for who, wanted in demands.items():
         if not windows.is_open(wanted, draft.now):
-            scope, rollout = (None, operation.rollout) if who == operation.rollout else (who, None)
-            yield Blocker(kind=BlockerKind.WINDOW, until=together, scope=scope, rollout=rollout)
+            yield _window(who, operation.rollout, until=together)
     for mine in events:
         for other in draft.started_events_in(mine.scope):
-            excluded = update_domains.is_excluded(mine.update_domain, [other.update_domain])
-            if excluded and update_domains.excludes_others(draft.operation(other.operation)):
+            excluded = is_excluded(mine.update_domain, [other.update_domain])
+            if excluded and draft.operation(other.operation).excludes_others:
                 yield _held_by(BlockerKind.UPDATE_DOMAIN, other)
     for mine in events:
-        yield from _budget(draft, mine)
+        allowed, started = draft.allowed_down(mine.scope), draft.started_events_in(mine.scope)
+        if len(mine.resources) > allowed:
+            yield Blocker(kind=BlockerKind.BUDGET, scope=mine.scope)
+        elif len({*mine.resources, *(name for other in started for name in other.resources)}) > allowed:
+            yield _held_by(BlockerKind.BUDGET, _oldest(started))
 
 
-def _budget(draft: Draft, mine: Event) -> Iterator[Blocker]:
-    policy = draft.scope(mine.scope).policy
-    most = budgets.allowed(policy, draft.size_of(mine.scope)) if budgets.has_budget(policy) else None
-    if most is None:
-        return
-    started = draft.started_events_in(mine.scope)
-    down = {name for other in started for name in other.resources}
-    if len(mine.resources) > most:
-        # No end of anything helps.
-        yield Blocker(kind=BlockerKind.BUDGET, scope=mine.scope)
-    elif len(down.union(mine.resources)) > most:
-        yield _held_by(BlockerKind.BUDGET, min(started, key=lambda other: (other.created_at, other.id)))
+def _oldest(events: Iterable[Event]) -> Event:
+    return min(events, key=lambda event: (event.created_at, event.id))
 
 
 def _held_by(kind: BlockerKind, other: Event, until: datetime | None = None) -> Blocker:
     return Blocker(kind=kind, until=until, scope=other.scope, event=other.id, operation=other.operation)
-
-
-def _busy_vms(draft: Draft, operation: Operation) -> Iterator[Blocker]:
-    for name in operation.vms:
-        for other in draft.live_operations_naming(name):
-            if other.id != operation.id and other.status is Status.STARTED:
-                yield Blocker(kind=BlockerKind.VM_BUSY, operation=other.id, vm=name)

@@ -1,44 +1,9 @@
 """Budgets: how many VMs of a scope may be down at once for planned maintenance; and limits of users' operations."""
 
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass
 
-from forenotice.core import errors, update_domains
+from forenotice.core import errors
 from forenotice.core.fleet import Policy
-
-
-class Rule(StrEnum):
-    UPDATE_DOMAIN = "update-domain"
-    """Another update domain of the scope is down, or announced to be."""
-    BUDGET = "budget"
-    """So many VMs of the scope may not be down at once."""
-
-
-@dataclass(slots=True)
-class VmsDown:
-    """How many VMs of a scope are down, or announced to be: by update domain, and for other reasons."""
-
-    by_update_domain: dict[int, int] = field(default_factory=dict)
-    others: int = 0
-
-    @property
-    def vms(self) -> int:
-        return sum(self.by_update_domain.values()) + self.others
-
-    def add(self, update_domain: int, vms: int) -> None:
-        self.by_update_domain[update_domain] = self.by_update_domain.get(update_domain, 0) + vms
-        if not self.by_update_domain[update_domain]:
-            del self.by_update_domain[update_domain]
-
-
-NOTHING_DOWN = VmsDown()
-
-
-def blocker(down: VmsDown, update_domain: int, vms: int, allowed: int | None) -> Rule | None:
-    """Why these VMs may not be taken down as well."""
-    if update_domains.is_excluded(update_domain, down.by_update_domain):
-        return Rule.UPDATE_DOMAIN
-    return Rule.BUDGET if allowed is not None and down.vms + vms > allowed else None
 
 
 def has_budget(policy: Policy) -> bool:
@@ -63,7 +28,6 @@ def told(policy: Policy, members: int) -> str:
 
 
 def require_possible(scope: str, policy: Policy, *, members: int, vms: int, host: str) -> None:
-    """Refuse what could never start: the VMs of one host go down together."""
     most = allowed(policy, members)
     if most is not None and vms > most:
         name = scope.partition(":")[2]

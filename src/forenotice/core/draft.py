@@ -3,13 +3,14 @@
 `Draft.changes` raises the DocumentIncarnation of each scope whose guests can see a difference, once a transaction.
 """
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from forenotice.core import documents, errors
+from forenotice.core import budgets, documents, errors
 from forenotice.core.budgets import NO_LIMITS, UserLimits
 from forenotice.core.documents import Document
 from forenotice.core.fleet import FormerScope, Host, Scope, Vm
@@ -22,6 +23,17 @@ from forenotice.core.timing import Timing
 Thing = TypeVar("Thing")
 Subject = Host | Scope | Vm | Operation | Event | Rollout
 Index = defaultdict[str, dict[str, None]]
+COLUMNS: Mapping[type, Mapping[str, str]] = {
+    Event: {"scope": "scope", "event": "id", "operation": "operation"},
+    Operation: {"operation": "id", "host": "host", "rollout": "rollout"},
+    Vm: {"scope": "scope", "vm": "name", "host": "host"},
+    Rollout: {"rollout": "id"},
+    Host: {"host": "name"},
+    Scope: {"scope": "key"},
+    type(None): {},
+}
+"""Columns of the journal by their subject, and where each comes from."""
+NOUNS = ("scope", "event", "operation", "host", "vm", "rollout")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,13 +125,13 @@ class Draft:
         self._events_in: Index = defaultdict(dict)
         self._started_in: Index = defaultdict(dict)
         self._awaited_deletions_in: Index = defaultdict(dict)
-        self._naming: Index | None = None
-        self._asked_in: dict[str, dict[str, None]] = {}
+        self._naming: Index = defaultdict(dict)
+        self._asked_in: Index = defaultdict(dict)
         self._targets = Targets(self.world) if self.world.occupancy else None
         for vm in self.world.vms.values():
             self._index_vm(vm)
         for operation in self.world.operations.values():
-            _keep(self._operations_on, operation.host, operation.id, operation.status in LIVE)
+            self._index_operation(operation, is_live=operation.status in LIVE)
         for event in self.world.events.values():
             self._index_event(event)
 
@@ -148,6 +160,15 @@ class Draft:
         """How many VMs it has."""
         return self.world.sizes.get(scope, len(self._vms_in.get(scope, ())))
 
+    def allowed_down(self, scope: str) -> float:
+        """How many VMs of a scope planned maintenance may have down at once; infinite without a budget."""
+        allowed = budgets.allowed(self.scope(scope).policy, self.size_of(scope))
+        return math.inf if allowed is None else allowed
+
+    def require_budget(self, scope: str, *, vms: int, host: str) -> None:
+        """Refuse what could never start: the VMs of one host go down together."""
+        budgets.require_possible(scope, self.scope(scope).policy, members=self.size_of(scope), vms=vms, host=host)
+
     def vms_on(self, host: str) -> list[Vm]:
         return [self.world.vms[name] for name in self._vms_on.get(host, ())]
 
@@ -174,18 +195,11 @@ class Draft:
         return [self.world.events[key] for key in self._awaited_deletions_in.get(scope, ())]
 
     def live_operations_naming(self, vm: str) -> list[Operation]:
-        if self._naming is None:
-            self._naming = defaultdict(dict)
-            for operation in self.world.operations.values():
-                self._index_names(None, operation)
         return [self.world.operations[key] for key in self._naming.get(vm, ())]
 
     def users_operations_in(self, scope: str) -> Collection[str]:
         """Ids of the live operations that users requested, of all VMs of the scope, announced or not."""
-        if scope not in self._asked_in:
-            live = [each for vm in self.vms_in(scope) for each in self.live_operations_naming(vm.name)]
-            self._asked_in[scope] = {each.id: None for each in live if each.kind.traits.source is Source.USER}
-        return self._asked_in[scope]
+        return self._asked_in.get(scope, {})
 
     @property
     def targets(self) -> Targets:
@@ -215,12 +229,14 @@ class Draft:
         self.world.vms[vm.name] = self._changes.vms[vm.name] = vm
         self._index_vm(vm)
         self._resize(vm.scope, 1)
-        self._moved(before, vm)
+        if self._targets is not None:
+            self._targets.move(before, vm)
 
     def remove_vm(self, name: str) -> None:
         vm = self.world.vms.pop(name)
         self._unindex_vm(vm)
-        self._moved(vm, None)
+        if self._targets is not None:
+            self._targets.move(vm, None)
         self._changes.vms[name] = None
         self._changes.members[vm.scope] = None
         for identity in vm.known_by:
@@ -237,12 +253,10 @@ class Draft:
 
     def put_operation(self, operation: Operation) -> None:
         before = self.world.operations.get(operation.id)
-        if before is not None and before.host != operation.host:
-            del self._operations_on[before.host][operation.id]
+        if before is not None:
+            self._index_operation(before, is_live=False)
         self.world.operations[operation.id] = self._changes.operations[operation.id] = operation
-        _keep(self._operations_on, operation.host, operation.id, operation.status in LIVE)
-        if self._naming is not None:
-            self._index_names(before, operation)
+        self._index_operation(operation, is_live=operation.status in LIVE)
         if operation.kind.traits.source is Source.USER:
             was_live = before is not None and before.status in LIVE
             self.world.asked_by[operation.by] += (operation.status in LIVE) - was_live
@@ -272,50 +286,14 @@ class Draft:
     def make_room(self) -> None:
         self._changes.room_made = True
 
-    def note(
-        self,
-        action: str,
-        about: Subject | None = None,
-        /,
-        *,
-        scope: str | None = None,
-        event: str | None = None,
-        operation: str | None = None,
-        host: str | None = None,
-        vm: str | None = None,
-        rollout: str | None = None,
-        **data: object,
-    ) -> None:
-        """Journal an action, with the columns that its subject has and those that are given."""
-        match about:
-            case Event():
-                scope, event, operation = about.scope, about.id, about.operation
-            case Operation():
-                operation, host, rollout = about.id, about.host, about.rollout
-            case Vm():
-                scope, vm, host = about.scope, about.name, about.host
-            case Rollout():
-                rollout = about.id
-            case Host():
-                host = about.name
-            case Scope():
-                scope = about.key
-        self._changes.entries.append(
-            Entry(
-                at=self.now,
-                action=action,
-                by=self.by,
-                origin=self.origin,
-                reason=self.reason,
-                scope=scope,
-                event=event,
-                operation=operation,
-                host=host,
-                vm=vm,
-                rollout=rollout,
-                data=data,
-            )
+    def note(self, action: str, about: Subject | None = None, /, **data: object) -> None:
+        """Journal an action: with the columns that its subject has and those that are given, the rest as data."""
+        columns: dict[str, Any] = {column: getattr(about, name) for column, name in COLUMNS[type(about)].items()}
+        columns |= {column: data.pop(column) for column in NOUNS if column in data}
+        entry = Entry(
+            at=self.now, action=action, by=self.by, origin=self.origin, reason=self.reason, data=data, **columns
         )
+        self._changes.entries.append(entry)
 
     def changes(self, *, shown: bool = True) -> Changes:
         """Everything decided since the last time. What is not `shown` now raises no incarnation until it is."""
@@ -342,20 +320,13 @@ class Draft:
         if scope in self.world.sizes:
             self.world.sizes[scope] += by
 
-    def _moved(self, before: Vm | None, after: Vm | None) -> None:
-        self._asked_in.clear()
-        if self._targets is not None:
-            self._targets.move(before, after)
-
-    def _index_names(self, before: Operation | None, operation: Operation) -> None:
-        assert self._naming is not None
-        is_live = operation.status in LIVE
-        for name in before.vms if before else ():
-            self._naming[name].pop(operation.id, None)
+    def _index_operation(self, operation: Operation, *, is_live: bool) -> None:
+        of_user = operation.kind.traits.source is Source.USER
+        _keep(self._operations_on, operation.host, operation.id, is_live)
         for name in operation.vms:
             _keep(self._naming, name, operation.id, is_live)
-            vm = self.world.vms.get(name)
-            if operation.kind.traits.source is Source.USER and vm is not None and vm.scope in self._asked_in:
+            if of_user and (vm := self.world.vms.get(name)):
+                # It stays in this scope while an operation names it.
                 _keep(self._asked_in, vm.scope, operation.id, is_live)
 
     def _index_event(self, event: Event) -> None:

@@ -1,11 +1,11 @@
 """Why an event, an operation or a rollout waits: for whom, for what, since when, until when; in words and as facts."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from forenotice.core import budgets, driver_calls, placement, rollout_progress, windows
-from forenotice.core.blockers import Blocker, BlockerKind, announcement_blockers, start_blockers
+from forenotice.core.blockers import Blocker, BlockerKind, announcement_blockers, host_blockers, start_blockers
 from forenotice.core.draft import Draft
 from forenotice.core.driver_calls import PendingCalls
 from forenotice.core.fleet import names
@@ -81,7 +81,11 @@ def explain_operation(draft: Draft, operation: Operation, expiry_from: datetime)
             found = start_blockers(draft, operation, expiry_from)
             announced = [event.created_at for event in draft.live_events_of(operation.id)]
             since, otherwise = min(announced, default=operation.created_at), "Nothing is in the way: it starts now."
-            until = _start_at_the_latest(draft, operation, found)
+            ends = [blocker.until for blocker in found if blocker.until is not None]
+            until = max(ends, default=draft.now) if len(ends) == len(found) else None
+            if until is not None and operation.kind.traits.maintenance:
+                # A window that is open now may have closed by then.
+                until = _next_open(draft, operation, until)
         case Status.STARTED:
             return _of_started(draft, operation)
         case _:
@@ -92,22 +96,13 @@ def explain_operation(draft: Draft, operation: Operation, expiry_from: datetime)
         sentences=tuple(sentences(draft, found)) or (otherwise,),
         since=since,
         until=until,
-        waiting_for=tuple(facts_of(draft, blocker) for blocker in found),
+        waiting_for=tuple(_facts(draft, blocker) for blocker in found),
     )
 
 
 def of_ended(noun: str, ended: Event | Operation) -> Explanation:
     said = f"It is over: {ended.status} at {moment_told(ended.ended_at)}."
     return Explanation(noun=noun, id=ended.id, sentences=(said,), since=ended.ended_at, until=None)
-
-
-def _start_at_the_latest(draft: Draft, operation: Operation, found: list[Blocker]) -> datetime | None:
-    ends = [blocker.until for blocker in found if blocker.until is not None]
-    if len(ends) < len(found):
-        return None
-    latest = max(ends, default=draft.now)
-    # A window that is open now may have closed by then.
-    return _next_open(draft, operation, latest) if operation.kind.traits.maintenance else latest
 
 
 def start_at_the_earliest(draft: Draft, operation: Operation, expiry_from: datetime) -> datetime | None:
@@ -132,8 +127,8 @@ def _of_started(draft: Draft, operation: Operation) -> Explanation:
     if unplaced:
         sizes = {name: placement.size_in_the_way(draft, name) for name in unplaced}
         said.append(f"It has started, but {placement.without_target(sizes)}.")
-        for name, size in sizes.items():
-            waiting.append(facts_of(draft, Blocker(kind=BlockerKind.TARGET_HOST, vm=name, size=size)))
+        missing = [Blocker(kind=BlockerKind.TARGET_HOST, vm=name, size=size) for name, size in sizes.items()]
+        waiting += [_facts(draft, blocker) for blocker in missing]
     if driven and operation.attempt < draft.timing.retries.tries:
         said.append(_driven(draft, operation))
         attempt = {"attempt": operation.attempt + 1, "since": operation.started_at}
@@ -203,21 +198,13 @@ def clock_behind(behind: timedelta) -> str:
 def sentences(draft: Draft, found: list[Blocker]) -> list[str]:
     """First what has no known end, beginning with what does not end by itself: an operator must act."""
     said: dict[str, None] = {}
-    told: set[BlockerKind] = set()
     for blocker in sorted(found, key=lambda each: (each.until is not None, bool(each.event or each.operation))):
         alike = [blocker]
-        if blocker.kind in TOLD_TOGETHER and not _opens(blocker):
-            if blocker.kind in told:
-                continue
-            told.add(blocker.kind)
-            alike = [each for each in found if each.kind is blocker.kind and not _opens(each)]
+        # Windows that never open together are explained in one sentence, those that will open one by one.
+        if blocker.kind in TOLD_TOGETHER and not (blocker.kind is BlockerKind.WINDOW and blocker.until):
+            alike = [each for each in found if each.kind is blocker.kind and bool(each.until) == bool(blocker.until)]
         said[_sentence(draft, alike, found) + _held_up(draft, blocker)] = None
     return list(said)
-
-
-def _opens(blocker: Blocker) -> bool:
-    """Whether it is a window that will open; windows that never open together are explained in one sentence."""
-    return blocker.kind is BlockerKind.WINDOW and blocker.until is not None
 
 
 def _sentence(draft: Draft, alike: list[Blocker], found: list[Blocker]) -> str:  # noqa: C901 - one case for each kind
@@ -305,7 +292,7 @@ def _who(draft: Draft, event_id: str | None) -> str:
     return f"{name} ({names(event.resources)})" if kind == "group" else name
 
 
-def facts_of(draft: Draft, blocker: Blocker) -> Facts:
+def _facts(draft: Draft, blocker: Blocker) -> Facts:
     known: dict[str, object] = {"kind": blocker.kind.value}
     for name in ("until", "opens_at", "scope", "event", "operation", "vm", "size", "rollout"):
         value = getattr(blocker, name)
@@ -334,8 +321,8 @@ class _Reasons:
     sentences: list[str] = field(default_factory=list)
     facts: list[Facts] = field(default_factory=list)
 
-    def add(self, sentence: str, **facts: object) -> None:
-        self.sentences.append(sentence)
+    def add(self, sentence: str | None, **facts: object) -> None:
+        self.sentences += [sentence] if sentence else []
         self.facts.append({key: value for key, value in facts.items() if value is not None})
 
 
@@ -391,13 +378,18 @@ def _before_wave(draft: Draft, rollout: Rollout, waiting: Sequence[RolloutHost],
         found.until, hours = later, "; ".join(map(str, rollout.options.windows))
         said = f"{wave} is planned; guests are told from {moment_told(later)} on, because of its window ({hours})."
         found.add(said, kind=BlockerKind.ANNOUNCEMENT.value, since=found.since, until=later)
-    elif gate is not None and all(rollout_progress.is_put_off(draft, rollout, each.host) for each in waiting):
+    elif gate is not None and all(_is_put_off(draft, rollout, each.host) for each in waiting):
         _explain_hosts(draft, rollout, 0, waiting, found)
     elif gate is not None and not (result and result.green):
         state = f"at {moment_told(result.at)} it was red: {result.status}" if result else "it is being asked"
         status = result.status if result else None
         said = f"{wave} waits for its gate {gate}: {state}."
         found.add(said, kind="gate", gate=gate, since=found.since, status=status)
+
+
+def _is_put_off(draft: Draft, rollout: Rollout, host: str) -> bool:
+    """Whether its guests are told later because of a window."""
+    return any(each.kind is BlockerKind.ANNOUNCEMENT for each in host_blockers(draft, rollout, host))
 
 
 def _explain_operations(
@@ -409,26 +401,20 @@ def _explain_operations(
         why = explain_operation(draft, operation, expiry_from)
         ends.append(why.until)
         facts: dict[str, object] = {"kind": "operation", "operation": operation_id, "host": operation.host}
-        facts |= {"status": operation.status.value, "since": why.since}
-        facts |= {"until": why.until} if why.until else {}
-        found.facts.append({**facts, "waiting_for": list(why.waiting_for)})
-        if number < SENTENCES:
-            found.sentences.append(_of_host(draft, rollout, operation, why, expiry_from))
+        facts |= {"status": operation.status.value, "since": why.since, "until": why.until}
+        waiting, said = list(why.waiting_for), list(why.sentences)
+        if rollout.status is RolloutStatus.PAUSED and operation.status is Status.SCHEDULED:
+            # Without the rollout's own pause, which has a sentence of its own.
+            blockers = start_blockers(draft, operation, expiry_from)
+            said = sentences(draft, [each for each in blockers if each.kind is not BlockerKind.ROLLOUT])
+        told = f"{operation.host} is {operation.status}"
+        told = f"{told}: {_within(' '.join(said))}" if said else f"{told}."
+        found.add(told if number < SENTENCES else None, **facts, waiting_for=waiting)
     known = [end for end in ends if end is not None]
     if known and len(known) == len(ends):
         found.until = max(known)
     if len(live) > SENTENCES:
         found.sentences.append(f"More hosts are under way: {len(live) + more - SENTENCES}.")
-
-
-def _of_host(draft: Draft, rollout: Rollout, operation: Operation, why: Explanation, expiry_from: datetime) -> str:
-    """Without the rollout's own pause, which has a sentence of its own."""
-    said = list(why.sentences)
-    if rollout.status is RolloutStatus.PAUSED and operation.status is Status.SCHEDULED:
-        blockers = start_blockers(draft, operation, expiry_from)
-        said = sentences(draft, [each for each in blockers if each.kind is not BlockerKind.ROLLOUT])
-    told = f"{operation.host} is {operation.status}"
-    return f"{told}: {_within(' '.join(said))}" if said else f"{told}."
 
 
 def _within(sentence: str) -> str:
@@ -443,22 +429,15 @@ def _explain_hosts(
     if under_way >= batch and waiting:
         found.add(f"Other hosts of wave {rollout.wave + 1} wait: the batch is {batch}.", kind="batch", batch=batch)
         return
-    blocked = list(_blocked(draft, rollout, waiting))
-    if blocked:
-        found.until = None
-    for host, sentence, facts in blocked:
-        found.facts.append({**facts, "host": host})
-        said = f"{host} waits: {_within(sentence)}"
-        if len(found.sentences) < 2 * SENTENCES and said not in found.sentences:
-            found.sentences.append(said)
+    blocked = False
+    for host in [rollout_host.host for rollout_host in waiting]:
+        blockers = list(host_blockers(draft, rollout, host))
+        put_off = [each for each in blockers if each.kind is BlockerKind.ANNOUNCEMENT]
+        for blocker in blockers:
+            blocked, found.until = True, None
+            sentence = sentences(draft, put_off if blocker in put_off else [blocker])[0]
+            told = f"{host} waits: {_within(sentence)}"
+            is_news = len(found.sentences) < 2 * SENTENCES and told not in found.sentences
+            found.add(told if is_news else None, **_facts(draft, blocker), host=host)
     if not blocked and waiting:
         found.sentences.append(f"Next: {names([rollout_host.host for rollout_host in waiting[:SENTENCES]])}.")
-
-
-def _blocked(draft: Draft, rollout: Rollout, waiting: Sequence[RolloutHost]) -> Iterator[tuple[str, str, Facts]]:
-    for rollout_host in waiting:
-        found = list(rollout_progress.host_blockers(draft, rollout, rollout_host.host))
-        put_off = [each for each in found if each.kind is BlockerKind.ANNOUNCEMENT]
-        for blocker in found:
-            said = sentences(draft, put_off if blocker in put_off else [blocker])[0]
-            yield rollout_host.host, said, facts_of(draft, blocker)

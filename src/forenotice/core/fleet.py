@@ -210,6 +210,10 @@ class Vm:
     """How much of its host's capacity it takes; None: 1."""
 
     @property
+    def domains(self) -> tuple[int, int]:
+        return self.update_domain, self.fault_domain
+
+    @property
     def takes(self) -> int:
         """Its size in thousandths."""
         return taken_by(self.size)

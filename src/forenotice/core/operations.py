@@ -1,6 +1,6 @@
 """Operations, and the events by which scopes are told of them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -162,6 +162,14 @@ class Operation:
         """When its notice is over."""
         return self.not_before + self.clock_jumped
 
+    @property
+    def excludes_others(self) -> bool:
+        """Whether planned maintenance of other update domains waits for it: its VMs are down, or will be soon."""
+        if self.status is Status.PLANNED or (self.kind is Kind.DEGRADED_HARDWARE and self.status is not Status.STARTED):
+            # Guests have not been told; or they were told days ahead, and until it starts nothing waits for it.
+            return False
+        return self.kind.traits.maintenance or self.kind is Kind.HARDWARE_FAILURE
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
@@ -189,6 +197,11 @@ class Event:
     @property
     def approved(self) -> bool:
         return self.approved_at is not None
+
+
+def is_excluded(update_domain: int, down: Iterable[int]) -> bool:
+    """Whether planned maintenance of an update domain has to wait, given those of its scope that are down."""
+    return any(other != update_domain for other in down)
 
 
 def by_reason(failures: Mapping[str, str]) -> dict[str, list[str]]:

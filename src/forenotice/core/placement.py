@@ -228,7 +228,7 @@ class Targets:
         everything = self.all()
         if vm.group is None:
             return everything
-        key = (vm.scope, _domains(vm))
+        key = (vm.scope, vm.domains)
         if key not in self._fitting:
             scope, domains = key
             there = [(self._domains.get((scope, target[2])), target) for target in everything]
@@ -243,7 +243,7 @@ class Targets:
     def fits(self, vm: Vm, host: str) -> bool:
         """Whether all VMs of its group that are on the host, or moving there, have the same domains."""
         there = self._domains.get((vm.scope, host))
-        return not there or there.keys() == {_domains(vm)}
+        return not there or there.keys() == {vm.domains}
 
     def move(self, before: Vm | None, after: Vm | None) -> None:
         """A VM is now as it is `after`."""
@@ -291,15 +291,11 @@ class Targets:
     def _count(self, vm: Vm | None, host: str, by: int) -> None:
         if vm is None or not vm.scope.startswith(GROUP_PREFIX):
             return
-        there, domains = self._domains.setdefault((vm.scope, host), {}), _domains(vm)
+        there, domains = self._domains.setdefault((vm.scope, host), {}), vm.domains
         there[domains] = there.get(domains, 0) + by
         if not there[domains]:
             del there[domains]
             self._fitting.clear()
-
-
-def _domains(vm: Vm) -> Domains:
-    return vm.update_domain, vm.fault_domain
 
 
 def _headed(operation: Operation) -> dict[str, str]:

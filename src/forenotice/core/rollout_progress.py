@@ -1,16 +1,15 @@
 """A rollout under way: which wave runs, which hosts may go now, and what comes of it."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from forenotice.core import announcements, budgets, errors, lifecycle, rollouts, update_domains, windows
-from forenotice.core.blockers import Blocker, BlockerKind, arrival_blockers, window_blockers
-from forenotice.core.budgets import Rule, VmsDown
+from forenotice.core import announcements, errors, lifecycle, windows
+from forenotice.core.blockers import BlockerKind, host_blockers
 from forenotice.core.draft import Draft
 from forenotice.core.fleet import several
 from forenotice.core.lifecycle import RECHECK
-from forenotice.core.operations import Event, Operation, Status, by_reason
+from forenotice.core.operations import Operation, Status, by_reason
 from forenotice.core.rollouts import (
     BEFORE_THE_FIRST,
     GateResult,
@@ -22,7 +21,7 @@ from forenotice.core.rollouts import (
 )
 
 GATE_LEASE = timedelta(seconds=60)
-"""How long a gate may take to answer before it is asked again, and how long a green answer is valid."""
+"""How long a gate may take to respond before it is asked again, and how long a green result is valid."""
 GATE_AGAIN = timedelta(seconds=10)
 """How soon a red gate is asked again,"""
 GATE_PAUSE = timedelta(seconds=1)
@@ -81,53 +80,52 @@ def settle(draft: Draft, rollout_id: str, ended: Iterable[tuple[RolloutHost, Ope
     for rollout_host, operation in ended:
         result, why = OUTCOMES[operation.status]
         if operation.failures:
-            result, why = RolloutHostStatus.FAILED, _failures(operation)
+            reasons = [f"{several(vms)}: {reason}" for reason, vms in by_reason(operation.failures).items()]
+            more = [f"and {len(reasons) - MOST_REASONS} more reasons"] if len(reasons) > MOST_REASONS else []
+            result, why = RolloutHostStatus.FAILED, "; ".join([*reasons[:MOST_REASONS], *more])
         draft.put_rollout_host(replace(rollout_host, status=result, why=why))
         if result is RolloutHostStatus.FAILED:
-            rollout = draft.rollout(rollout_id)
-            rollout = replace(rollout, failures=rollout.failures + 1)
+            failures = draft.rollout(rollout_id).failures + 1
+            rollout = replace(draft.rollout(rollout_id), failures=failures)
             draft.put_rollout(rollout)
-            if rollout.status is RolloutStatus.RUNNING and rollout.failures >= rollout.options.max_failures:
-                pause(
-                    draft, rollout, f"{rollout.failures} of its hosts failed, the last one {rollout_host.host}: {why}"
-                )
+            if rollout.status is RolloutStatus.RUNNING and failures >= rollout.options.max_failures:
+                pause(draft, rollout, f"{failures} of its hosts failed, the last one {rollout_host.host}: {why}")
 
 
 def next_step(draft: Draft, rollout_id: str, under_way: int, next_wave: int | None) -> int | None:
     """The wave of which hosts may be taken now; `next_wave` is the first that has hosts waiting."""
     rollout = draft.rollout(rollout_id)
-    canceling = rollout.status is RolloutStatus.CANCELING
     if rollout.status is RolloutStatus.PAUSED:
         draft.put_rollout(replace(rollout, due_at=None))
         return None
-    if under_way == 0 and (next_wave is None or canceling):
-        _end(draft, rollout)
+    if next_wave is None or rollout.status is RolloutStatus.CANCELING:
+        if under_way:
+            draft.put_rollout(replace(rollout, due_at=draft.now + RECHECK))
+        else:
+            _end(draft, rollout)
         return None
     rollout = replace(rollout, due_at=draft.now + RECHECK)
-    draft.put_rollout(rollout)
-    if next_wave is None or canceling:
-        return None
-    if next_wave != rollout.wave:
-        if under_way:
-            return None
+    if next_wave != rollout.wave and not under_way:
         first = rollout.wave == BEFORE_THE_FIRST
         opens_at = draft.now if first else draft.now + draft.timing.shortened(rollout.options.pause)
         rollout = replace(rollout, wave=next_wave, opens_at=opens_at, opened_at=None, gate_result=None)
-        draft.put_rollout(rollout)
-    return rollout.wave if _enter(draft, rollout) and under_way < rollout.options.batch else None
-
-
-def _enter(draft: Draft, rollout: Rollout) -> bool:
-    """Open the wave if the pause is over and its window allows it; `take` asks the gate."""
-    is_open = rollout.opened_at is not None
-    pausing = not is_open and draft.now < rollout.opens_at
+    draft.put_rollout(rollout)
+    if next_wave != rollout.wave:
+        return None
+    pausing = rollout.opened_at is None and draft.now < rollout.opens_at
     later = rollout.opens_at if pausing else announce_at(draft, rollout)
     if later > draft.now:
         draft.put_rollout(replace(rollout, due_at=later))
-        return False
-    if not is_open and rollout.options.gate is None:
+        return None
+    if rollout.opened_at is None and rollout.options.gate is None:
         _open(draft, rollout)
-    return True
+    return rollout.wave if under_way < rollout.options.batch else None
+
+
+def announce_at(draft: Draft, rollout: Rollout) -> datetime:
+    """The earliest time to tell guests of the next hosts, by the rollout's own windows."""
+    found = windows.slot(draft, [rollout.options.windows], rollout.notice)
+    return draft.now if found is None else found.announce_at
 
 
 def _open(draft: Draft, rollout: Rollout) -> None:
@@ -154,17 +152,12 @@ def record_gate(draft: Draft, rollout_id: str, wave: int, result: GateResult) ->
         return
     known = rollout.gate_result
     if known is None or (known.green, known.status) != (result.green, result.status):
-        draft.note(
-            "rollout.gate_green" if result.green else "rollout.gate_red",
-            rollout,
-            wave=wave + 1,
-            gate=rollout.options.told().gate,
-            status=result.status,
-        )
-    again = max(draft.timing.shortened(GATE_AGAIN), GATE_PAUSE)
-    due_at = draft.now if result.green else draft.now + again
-    running = rollout.status is RolloutStatus.RUNNING
-    draft.put_rollout(replace(rollout, gate_result=result, due_at=due_at if running else rollout.due_at))
+        facts = {"wave": wave + 1, "gate": rollout.options.told().gate, "status": result.status}
+        draft.note("rollout.gate_green" if result.green else "rollout.gate_red", rollout, **facts)
+    if rollout.status is RolloutStatus.RUNNING:
+        again = max(draft.timing.shortened(GATE_AGAIN), GATE_PAUSE)
+        rollout = replace(rollout, due_at=draft.now if result.green else draft.now + again)
+    draft.put_rollout(replace(rollout, gate_result=result))
 
 
 def take(draft: Draft, rollout_id: str, rollout_hosts: Sequence[RolloutHost], most: int) -> int | GateCheck:
@@ -173,17 +166,13 @@ def take(draft: Draft, rollout_id: str, rollout_hosts: Sequence[RolloutHost], mo
     The gate of a wave is asked at its first host that does not wait for a window."""
     taken = 0
     for rollout_host in rollout_hosts:
-        rollout = draft.rollout(rollout_id)
+        rollout, host = draft.rollout(rollout_id), rollout_host.host
         if taken == most or rollout.status is not RolloutStatus.RUNNING:
             break
-        if rollout_host.host not in draft.world.hosts or not draft.vms_on(rollout_host.host):
-            _skip(
-                draft,
-                rollout_host,
-                NO_VMS if rollout_host.host in draft.world.hosts else "it is no longer in the fleet",
-            )
+        if not draft.vms_on(host):
+            _skip(draft, rollout_host, NO_VMS if host in draft.world.hosts else "it is no longer in the fleet")
             continue
-        found = list(host_blockers(draft, rollout, rollout_host.host))
+        found = list(host_blockers(draft, rollout, host))
         if later := [each.until for each in found if each.kind is BlockerKind.ANNOUNCEMENT and each.until]:
             draft.put_rollout(replace(rollout, due_at=min(later[0], rollout.due_at or later[0])))
             continue
@@ -214,64 +203,6 @@ def _announce(draft: Draft, rollout: Rollout, rollout_host: RolloutHost) -> bool
     return True
 
 
-def host_blockers(draft: Draft, rollout: Rollout, host: str) -> Iterator[Blocker]:
-    """Why maintenance of a host is not announced now: another operation, a budget or a window is in the way."""
-    for operation in draft.live_operations_on(host):
-        if update_domains.excludes_others(operation) or operation.kind is rollout.kind:
-            yield Blocker(kind=BlockerKind.HOST_BUSY, operation=operation.id)
-    yield from arrival_blockers(draft, host)
-    for part in rollouts.parts(draft, host):
-        policy = draft.scope(part.scope).policy
-        allowed = budgets.allowed(policy, draft.size_of(part.scope)) if budgets.has_budget(policy) else None
-        if allowed is not None and part.vms > allowed:
-            # No end of anything helps: a policy or the group has changed since the rollout began.
-            yield Blocker(kind=BlockerKind.BUDGET, scope=part.scope)
-            continue
-        rule = budgets.blocker(_vms_down(draft, part.scope), part.update_domain, part.vms, allowed)
-        if rule is not None:
-            oldest = _oldest_in_the_way(draft, part, rule)
-            kind = BlockerKind(rule.value)
-            yield Blocker(kind=kind, scope=part.scope, event=oldest.id, operation=oldest.operation)
-    yield from window_blockers(draft, sorted(vm.name for vm in draft.vms_on(host)), rollout.id, notice(rollout))
-
-
-def is_put_off(draft: Draft, rollout: Rollout, host: str) -> bool:
-    """Whether its guests are told later because of a window."""
-    return any(each.kind is BlockerKind.ANNOUNCEMENT for each in host_blockers(draft, rollout, host))
-
-
-def notice(rollout: Rollout) -> timedelta:
-    return rollout.options.notice or rollout.kind.traits.minimum_notice
-
-
-def announce_at(draft: Draft, rollout: Rollout) -> datetime:
-    """The earliest time to tell guests of the next hosts, by the rollout's own windows."""
-    found = windows.slot(draft, [rollout.options.windows], notice(rollout))
-    return draft.now if found is None else found.announce_at
-
-
-def _vms_down(draft: Draft, scope: str) -> VmsDown:
-    """How many VMs of a scope are down, or announced to be."""
-    found = VmsDown()
-    for event in draft.live_events_in(scope):
-        if update_domains.excludes_others(draft.operation(event.operation)):
-            found.add(event.update_domain, len(event.resources))
-        elif event.status is Status.STARTED:
-            found.others += len(event.resources)
-    return found
-
-
-def _oldest_in_the_way(draft: Draft, part: rollouts.Part, rule: Rule) -> Event:
-    def is_in_the_way(event: Event) -> bool:
-        excludes = update_domains.excludes_others(draft.operation(event.operation))
-        if rule is Rule.UPDATE_DOMAIN:
-            return excludes and update_domains.is_excluded(part.update_domain, [event.update_domain])
-        return excludes or event.status is Status.STARTED
-
-    found = filter(is_in_the_way, draft.live_events_in(part.scope))
-    return min(found, key=lambda event: (event.created_at, event.id))
-
-
 def can_be_paused(status: RolloutStatus) -> bool:
     return status is RolloutStatus.RUNNING
 
@@ -297,8 +228,8 @@ def resume(draft: Draft, rollout: Rollout) -> None:
     resumed = replace(rollout, status=RolloutStatus.RUNNING, since=draft.now, due_at=draft.now)
     draft.put_rollout(replace(resumed, why="", failures=0, gate_result=None))
     draft.note("rollout.resumed", rollout)
-    for operation in _live_operations(draft, rollout):
-        if operation.held:
+    for operation in [*draft.world.operations.values()]:
+        if operation.rollout == rollout.id and operation.status.live and operation.held:
             draft.put_operation(replace(operation, due_at=draft.now))
 
 
@@ -308,14 +239,9 @@ def cancel(draft: Draft, rollout: Rollout) -> None:
         raise _conflict(rollout, "only one that is running or paused can be cancelled")
     draft.note("rollout.canceling", rollout)
     draft.put_rollout(replace(rollout, status=RolloutStatus.CANCELING, since=draft.now, why="", due_at=draft.now))
-    for operation in _live_operations(draft, rollout):
-        if lifecycle.may_be_canceled(operation):
+    for operation in [*draft.world.operations.values()]:
+        if operation.rollout == rollout.id and lifecycle.may_be_canceled(operation):
             lifecycle.cancel(draft, operation)
-
-
-def _live_operations(draft: Draft, rollout: Rollout) -> list[Operation]:
-    mine = (operation for operation in draft.world.operations.values() if operation.rollout == rollout.id)
-    return [operation for operation in mine if operation.status.live]
 
 
 def _end(draft: Draft, rollout: Rollout) -> None:
@@ -328,12 +254,6 @@ def _end(draft: Draft, rollout: Rollout) -> None:
     status = RolloutStatus.CANCELED if canceling else RolloutStatus.COMPLETED
     draft.put_rollout(replace(rollout, status=status, since=draft.now, ended_at=draft.now, due_at=None))
     draft.note(f"rollout.{status.lower()}", rollout)
-
-
-def _failures(operation: Operation) -> str:
-    told = [f"{several(vms)}: {reason}" for reason, vms in by_reason(operation.failures).items()]
-    more = len(told) - MOST_REASONS
-    return "; ".join([*told[:MOST_REASONS], *([f"and {more} more reasons"] if more > 0 else [])])
 
 
 def _conflict(rollout: Rollout, what: str) -> errors.ConflictError:

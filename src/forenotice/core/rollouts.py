@@ -2,15 +2,15 @@
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from forenotice.core import budgets, errors, selectors, windows
-from forenotice.core.fleet import GROUP_PREFIX, Host, Vm, amount
+from forenotice.core import errors, selectors, windows
+from forenotice.core.fleet import GROUP_PREFIX, Host, amount
 from forenotice.core.operations import Kind
 from forenotice.core.windows import Window
 
@@ -122,6 +122,10 @@ class Rollout:
     by: str = ""
     reason: str = ""
 
+    @property
+    def notice(self) -> timedelta:
+        return self.options.notice or self.kind.traits.minimum_notice
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutHost:
@@ -202,7 +206,12 @@ def assign_waves(draft: "Draft", hosts: Collection[str]) -> dict[str, int]:
     of_domain: dict[tuple[str, int], int] = {}
     found: dict[str, int] = {}
     loads = {host: parts(draft, host) for host in hosts}
-    for host in sorted(hosts, key=lambda host: (_usual_domain(loads[host]), host)):
+
+    def usual_domain(host: str) -> int:
+        counted = Counter(part.update_domain for part in loads[host])
+        return counted.most_common(1)[0][0] if counted else 0
+
+    for host in sorted(hosts, key=lambda host: (usual_domain(host), host)):
         closed = 0
         for part in loads[host]:
             closed |= taken.get(part.scope, 0) & ~of_domain.get((part.scope, part.update_domain), 0)
@@ -238,64 +247,42 @@ def require_possible(draft: "Draft", spec: RolloutSpec, hosts: Iterable[str]) ->
             raise windows.never(asked)
         known.add(together)
         for part in parts(draft, host):
-            policy = draft.scope(part.scope).policy
-            if budgets.has_budget(policy):
-                size = draft.size_of(part.scope)
-                budgets.require_possible(part.scope, policy, members=size, vms=part.vms, host=host)
+            draft.require_budget(part.scope, vms=part.vms, host=host)
 
 
 def _require_room(draft: "Draft", hosts: Iterable[str]) -> None:
-    """Refuse to move VMs that have nowhere to go: hosts are cordoned, have others of their group, or are too full."""
+    """Refuse to move VMs that have nowhere to go: hosts are cordoned, have others of their group, or are too full.
+
+    A migration frees as much as it takes, so what is free on all hosts together stays the same.
+    """
     fit = {host.name: host for host in draft.world.hosts.values() if not host.cordoned}
     places: dict[str, dict[tuple[int, int], set[str]]] = {}
     for vm in draft.world.vms.values():
         if vm.host in fit:
-            domains = (vm.update_domain, vm.fault_domain)
-            places.setdefault(vm.scope, {}).setdefault(domains, set()).add(vm.host)
-    capacities = _Capacities(draft, fit)
+            places.setdefault(vm.scope, {}).setdefault(vm.domains, set()).add(vm.host)
+    holds = {name: math.inf if host.holds is None else host.holds for name, host in fit.items()}
+    limited = {name: host.holds for name, host in fit.items() if host.holds is not None}
+    free = {name: max(most - sum(vm.takes for vm in draft.vms_on(name)), 0) for name, most in limited.items()}
+    all_free, two_largest = sum(free.values()), sorted(holds, key=holds.__getitem__)[-2:]
     for host in hosts:
         vms = draft.vms_on(host)
+        largest = max((holds[name] for name in two_largest if name != host), default=0)
         for vm in vms:
-            mine = (vm.update_domain, vm.fault_domain)
-            taken = sum(len(on) for domains, on in places.get(vm.scope, {}).items() if domains != mine)
+            taken = sum(len(on) for domains, on in places.get(vm.scope, {}).items() if domains != vm.domains)
             if len(fit) - taken - (host in fit) <= 0:
                 why = f"no host can take {vm.name} of host {host}"
                 help_ = "add or uncordon one that keeps its group's domains apart"
                 raise errors.ConflictError(f"{why}: {help_}", vm=vm.name, host=host)
-        capacities.require_room_for(host, vms)
-
-
-class _Capacities:
-    """What fits on the hosts that take VMs, whatever the rollout has moved by then.
-
-    A migration frees as much as it takes, so what is free on all hosts together stays the same.
-    """
-
-    def __init__(self, draft: "Draft", fit: Mapping[str, Host]) -> None:
-        self._holds = {name: math.inf if host.holds is None else host.holds for name, host in fit.items()}
-        self._free = {
-            name: max(host.holds - sum(vm.takes for vm in draft.vms_on(name)), 0)
-            for name, host in fit.items()
-            if host.holds is not None
-        }
-        self._all_free = sum(self._free.values())
-        self._largest = sorted(self._holds, key=self._holds.__getitem__)[-2:]
-
-    def require_room_for(self, host: str, vms: Sequence[Vm]) -> None:
-        largest = max((self._holds[name] for name in self._largest if name != host), default=0)
-        if largest == math.inf:
-            return
-        for vm in vms:
             if vm.takes > largest:
                 size = amount(vm.takes)
                 why = f"no other host has the capacity for {vm.name} (size {size}) of host {host}"
                 help_ = "raise one, or add or uncordon a host"
                 raise errors.ConflictError(f"{why}: {help_}", vm=vm.name, host=host, size=size)
-        needed, free = sum(vm.takes for vm in vms), self._all_free - self._free.get(host, 0)
-        if needed > free:
+        needed = sum(vm.takes for vm in vms)
+        if largest < math.inf and needed > (left := all_free - free.get(host, 0)):
             why = (
                 f"the VMs of host {host} take {amount(needed)}, and the other hosts have capacity left for "
-                f"{amount(free)}: make room, raise a capacity, or add or uncordon a host"
+                f"{amount(left)}: make room, raise a capacity, or add or uncordon a host"
             )
             raise errors.ConflictError(why, host=host, size=amount(needed))
 
@@ -304,7 +291,3 @@ def demands(draft: "Draft", spec: RolloutSpec, host: str) -> dict[str, tuple[Win
     """Who asks for which windows: the scopes on a host, and the rollout."""
     asked = windows.of_scopes(draft, [vm.name for vm in draft.vms_on(host)])
     return {**asked, "rollout": spec.options.windows} if spec.options.windows else asked
-
-
-def _usual_domain(load: Sequence[Part]) -> int:
-    return Counter(part.update_domain for part in load).most_common(1)[0][0] if load else 0

@@ -16,7 +16,7 @@ from forenotice.core import (
     fleet,
     lifecycle,
     membership,
-    update_domains,
+    operations,
 )
 from forenotice.core.draft import Changes, Draft, World
 from forenotice.core.driver_calls import Finished, NotYet, Outcome, Task
@@ -376,13 +376,11 @@ class Simulation:
     def _startable(self, tried: set[str]) -> list[Operation]:
         """Held operations that no VM and no update domain obviously blocks; core decides. Trying all would be slow."""
         busy = {name for operation in self._started.values() for name in operation.vms}
-        down = {
-            self._domain(operation) for operation in self._started.values() if update_domains.excludes_others(operation)
-        }
+        down = {self._domain(operation) for operation in self._started.values() if operation.excludes_others}
         chosen = []
         for operation in sorted(self._held.values(), key=_order):
             planned = operation.kind.traits.maintenance
-            excluded = planned and update_domains.is_excluded(self._domain(operation), down)
+            excluded = planned and operations.is_excluded(self._domain(operation), down)
             if operation.id not in tried and not excluded and busy.isdisjoint(operation.vms):
                 chosen.append(operation)
                 busy.update(operation.vms)

@@ -253,7 +253,7 @@ class Draft:
 
     def put_operation(self, operation: Operation) -> None:
         before = self.world.operations.get(operation.id)
-        if before is not None:
+        if before is not None and (before.host, before.vms) != (operation.host, operation.vms):
             self._index_operation(before, is_live=False)
         self.world.operations[operation.id] = self._changes.operations[operation.id] = operation
         self._index_operation(operation, is_live=operation.status in LIVE)

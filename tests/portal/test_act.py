@@ -15,9 +15,8 @@ from forenotice.core.membership import VmSpec
 from forenotice.core.operations import TRAITS, Kind
 from forenotice.core.roles import TENANTS_KINDS, Need
 from forenotice.core.timing import Timing
-from forenotice.portal import actions
 from forenotice.portal.pages import act
-from forenotice.portal.preview import MOST_EVENTS, MOST_OPERATIONS
+from forenotice.portal.pages.act import MOST_EVENTS, MOST_OPERATIONS
 from forenotice.service import fleet, queries
 from forenotice.service.calls import SYSTEM
 from forenotice.views.fleet import HostChange, NewHost, PolicyChange
@@ -60,7 +59,7 @@ def confirm(visitor: Visitor, status: int = 303, reason: str = "", **fields: str
 
 def test_somebody_comes_to_choose(unchanged: Portal) -> None:
     page = unchanged.visitor().get("/act")
-    assert OFFERED.findall(page.html) == [str(kind) for kind in actions.ACTIONS] == [str(kind) for kind in Kind]
+    assert OFFERED.findall(page.html) == [str(kind) for kind in act.ACTIONS] == [str(kind) for kind in Kind]
     assert "Nothing is chosen yet." in page.text
     assert not CONFIRM.search(page.html)
     assert {"web-0", "db", "host-a"} <= set(SUGGESTED.findall(page.html))
@@ -109,7 +108,7 @@ def test_each_kind_says_what_comes_of_it_and_can_be_confirmed(portal: Portal, ki
     events = [event.id for event in made.events]
     assert answer.location == (f"/events/{events[0]}" if len(events) == 1 else f"/operations/{made.id}")
     then = visitor.get(answer.location).text
-    verb = actions.ACTIONS[kind].verb
+    verb = act.ACTIONS[kind].verb
     if started:
         assert f"{verb} {name}: it has started. Nobody is waited for." in then
     else:
@@ -306,7 +305,7 @@ def test_much_at_once_is_told_in_short(portal: Portal) -> None:
 
 
 def test_every_kind_has_its_words() -> None:
-    assert set(actions.ACTIONS) == set(TRAITS)
-    assert all(action.verb and action.meaning and action.then.endswith(".") for action in actions.ACTIONS.values())
+    assert set(act.ACTIONS) == set(TRAITS)
+    assert all(action.verb and action.meaning and action.then.endswith(".") for action in act.ACTIONS.values())
     lost = {kind for kind in Kind if kind.traits.removes or not kind.traits.minimum_notice}
-    assert {kind for kind, action in actions.ACTIONS.items() if action.warning} == lost
+    assert {kind for kind, action in act.ACTIONS.items() if action.warning} == lost

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from forenotice.portal import progress_bar
+from forenotice.portal.pages import rollouts as progress_bar
 from forenotice.views.rollouts import Progress, WaveProgress
 
 
@@ -19,7 +19,7 @@ def titles(waves: Sequence[WaveProgress]) -> list[tuple[str, str]]:
 def test_a_bar_has_what_is_over_first() -> None:
     found = progress_bar.meter(Progress(waiting=1, under_way=1, done=4, failed=1, skipped=1))
     assert found.parts == [(0, 50, "done"), (50, 12.5, "failed"), (62.5, 12.5, "under_way"), (87.5, 12.5, "skipped")]
-    assert found.told == "4 of 8 done, 1 under way, 1 failed, 1 skipped"
+    assert found.text == "4 of 8 done, 1 under way, 1 failed, 1 skipped"
 
 
 @pytest.mark.parametrize("known", [{}, {"waiting": 3}])
@@ -56,7 +56,7 @@ def test_of_many_waves_those_are_told_that_matter_now() -> None:
     found = progress_bar.lines([*over, wave(41, failed=1), *later])
     assert [line.title for line in found[:2]] == ["Waves 1 to 40", "Wave 41"]
     assert found[-1].title == "Waves 61 to 100"
-    assert (found[0].meter.told, found[-1].meter.told) == ("120 of 120 done", "0 of 80 done")
+    assert (found[0].meter.text, found[-1].meter.text) == ("120 of 120 done", "0 of 80 done")
     assert len(found) == progress_bar.MOST_WAVES + 2
     assert sum(line.hosts for line in found) == 120 + 1 + 59 * 2
     assert [line.title for line in progress_bar.lines(over)] == ["Waves 1 to 40"]

@@ -32,12 +32,12 @@ def test_moments_are_for_people_and_machines() -> None:
 
 
 def test_sentences_have_times_and_links_and_nothing_else() -> None:
-    told = renderer.told(f"It waits until event {EVENT} on <b>web</b> has ended, until 2026-01-31 12:00:00 UTC.")
+    told = renderer.linked(f"It waits until event {EVENT} on <b>web</b> has ended, until 2026-01-31 12:00:00 UTC.")
     assert f'event <a href="/events/{EVENT}"><abbr title="{EVENT}">C7061BAC</abbr></a>' in told
     assert '<time datetime="2026-01-31T12:00:00Z">' in told
     assert "&lt;b&gt;web&lt;/b&gt;" in told
     operation = EVENT.lower()
-    assert f'Operation <a href="/operations/{operation}">' in renderer.told(f"Operation {operation} acts on db.")
+    assert f'Operation <a href="/operations/{operation}">' in renderer.linked(f"Operation {operation} acts on db.")
 
 
 @pytest.mark.parametrize(
@@ -58,4 +58,4 @@ def test_marks_of_a_picture_differ(hours: float, texts: list[str]) -> None:
 @pytest.mark.parametrize("text", ["0000-00-00 00:00:00 UTC", "2026-02-30 12:00:00 UTC", "2026-01-31 23:59:60 UTC"])
 def test_what_only_looks_like_a_time_is_left_alone(text: str) -> None:
     """A driver may say anything."""
-    assert renderer.told(f"web-0 (failed at {text})") == f"web-0 (failed at {text})"
+    assert renderer.linked(f"web-0 (failed at {text})") == f"web-0 (failed at {text})"

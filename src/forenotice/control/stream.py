@@ -1,16 +1,13 @@
 """/v1/stream: the journal as server-sent events. Its newest entries are read once for all who follow it."""
 
 import asyncio
-import math
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from time import monotonic
 
 import msgspec
-import structlog
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -21,11 +18,10 @@ from forenotice.core import errors
 from forenotice.core.journal import OF_TOKENS, Entry
 from forenotice.core.roles import Need
 from forenotice.core.selectors import Selector
+from forenotice.logs import log
 from forenotice.service import views, visibility
 from forenotice.service.service import Service
 from forenotice.service.tokens import Caller
-
-log = structlog.get_logger()
 
 MOST_FOLLOWERS = 64
 """Operators' connections are 256, and some of them must be left for commands."""
@@ -33,7 +29,7 @@ MOST_OF_ONE = 8
 """Of one token."""
 PAGE = 200
 KEPT = 1000
-"""Entries in memory; whoever is further behind reads them from the store."""
+"""Entries in memory; a reader that is further behind gets them from the store."""
 LONGEST_SLEEP = 1.0
 HEARTBEAT_SECONDS = 15.0
 BEGIN = b": forenotice\nretry: 1000\n\n"
@@ -61,7 +57,7 @@ def line(position: int, entry: Entry, seen: Selector | None = None, *, is_former
     return Line(position, entry, text, is_former)
 
 
-async def happens(changed: asyncio.Event, seconds: float) -> bool:
+async def _happens(changed: asyncio.Event, seconds: float) -> bool:
     """Whether it does within that time."""
     try:
         async with asyncio.timeout(max(seconds, 0)):
@@ -112,6 +108,35 @@ class Tail:
         self._tell()
         self._grown.set()
 
+    async def follow(
+        self,
+        begin: bytes,
+        changed: asyncio.Event,
+        caller: Caller,
+        is_allowed: Callable[[], bool],
+        news: Callable[[], Awaitable[bytes | None]],
+        pause: float = 0.0,
+    ) -> AsyncIterator[bytes]:
+        """A stream of `news`, with a pause after each, which are None while there are none, and empty where all of
+        them are somebody else's. It ends when the reader leaves, the token is no longer valid or the server stops."""
+        yield begin
+        sent_at = monotonic()
+        while not self.closed:
+            changed.clear()
+            text = await news()
+            quiet = sent_at + self.heartbeat - monotonic()
+            if caller.expires_at is not None:
+                quiet = min(quiet, (caller.expires_at - self._service.clock.now()).total_seconds())
+            if text is None and await _happens(changed, quiet):
+                continue
+            if not await run_in_threadpool(is_allowed):
+                return
+            if text != b"":
+                yield text or HEARTBEAT
+                sent_at = monotonic()
+            if text:
+                await asyncio.sleep(pause)
+
     def after(self, position: int) -> list[Line] | None:
         """What follows a position, as far as one batch goes; None: that is no longer in memory, or not yet."""
         known = self._known
@@ -119,9 +144,6 @@ class Tail:
             return None
         begin = position - known[0]
         return known[1][begin : begin + PAGE]
-
-    def seconds_until(self, moment: datetime | None) -> float:
-        return math.inf if moment is None else (moment - self._service.clock.now()).total_seconds()
 
     def read(self, position: int) -> tuple[list[Line], bool]:
         """The same from the store, and whether a scope with a reused key was added in it."""
@@ -190,10 +212,7 @@ class Tail:
 
 
 class EventStream(StreamingResponse):
-    """Ends when whoever reads it leaves, when the token is no longer valid, or when the server stops.
-
-    A reader who is slow is waited for, and meanwhile nothing is kept for it but the position that it has come to.
-    """
+    """For a slow reader, nothing is kept but the position that it has come to."""
 
     media_type = "text/event-stream"
 
@@ -206,27 +225,17 @@ class EventStream(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._tail.joined(self._caller.id) as changed:
-            self.body_iterator = self._told(changed)
+            self.body_iterator = self._tail.follow(BEGIN, changed, self._caller, self._is_allowed, self._news)
             await super().__call__(scope, receive, send)
 
-    async def _told(self, changed: asyncio.Event) -> AsyncIterator[bytes]:
-        yield BEGIN
-        said = monotonic()
-        while not self._tail.closed:
-            changed.clear()
-            lines = self._tail.after(self._position)
-            if lines is None:
-                lines, _ = await run_in_threadpool(self._tail.read, self._position)
-            quiet = min(said + self._tail.heartbeat - monotonic(), self._tail.seconds_until(self._caller.expires_at))
-            if not lines and await happens(changed, quiet):
-                continue
-            if not await run_in_threadpool(self._is_allowed):
-                return
-            text = self._text(lines) if lines else HEARTBEAT
-            self._position = lines[-1].position if lines else self._position
-            if text:
-                yield text
-                said = monotonic()
+    async def _news(self) -> bytes | None:
+        lines = self._tail.after(self._position)
+        if lines is None:
+            lines, _ = await run_in_threadpool(self._tail.read, self._position)
+        if not lines:
+            return None
+        self._position = lines[-1].position
+        return self._text(lines)
 
     def _text(self, lines: Sequence[Line]) -> bytes:
         mine = (each for each in lines if self._fits(each.entry))

@@ -1,12 +1,14 @@
-"""Forms as they are sent: read within bounds, and asked for what the API would take."""
+"""Forms as they are sent: only from our own pages (CSRF), read within bounds, as the API would take them."""
 
+import hashlib
+import hmac
 import re
 from collections.abc import Mapping
 from itertools import chain
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlsplit
 
-from starlette.datastructures import ImmutableMultiDict
+from starlette.datastructures import Headers, ImmutableMultiDict
 from starlette.requests import Request
 
 from forenotice.control import requests
@@ -20,6 +22,7 @@ LARGEST = 256 * 1024
 MOST_FIELDS = 200
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 NO_FIELDS: Fields = ImmutableMultiDict()
+REFUSED = "this form was not sent from a page of this console: open the page again, and try once more"
 
 
 async def read(request: Request) -> tuple[bytes, Fields]:
@@ -54,3 +57,36 @@ def number(text: str) -> int | float | str | None:
         except ValueError:
             continue
     return text
+
+
+def lines(text: str) -> list[str]:
+    """What stands on each line of a text, without empty ones."""
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def csrf_token(secret: str) -> str:
+    """What forms carry for the session with this secret, which cannot be computed from it."""
+    return hmac.new(secret.encode(), b"form", hashlib.sha256).hexdigest()[:32]
+
+
+def require_own(headers: Headers, given: str, expected: str) -> None:
+    require_same_origin(headers)
+    if not hmac.compare_digest(given.encode(), expected.encode()):
+        raise errors.ForbiddenError(REFUSED)
+
+
+def netloc(address: str) -> str:
+    """Host and port; empty where there is neither."""
+    try:
+        return urlsplit(address).netloc.lower()
+    except ValueError:
+        return ""
+
+
+def require_same_origin(headers: Headers) -> None:
+    """By the headers in which every current browser says where a form comes from."""
+    site = headers.get("sec-fetch-site", "same-origin")
+    origin = headers.get("origin")
+    elsewhere = origin is not None and netloc(origin) != headers.get("host", "").lower()
+    if site not in ("same-origin", "none") or elsewhere:
+        raise errors.ForbiddenError(REFUSED)

@@ -1,32 +1,27 @@
-"""/live: says that something has changed which the one who looks may see; the page then asks for itself again."""
+"""/live: says that something has changed which the viewer may see; the page then requests itself again."""
 
-import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from time import monotonic
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
-from starlette.types import Receive, Scope, Send
 
 from forenotice.control import responses
-from forenotice.control.stream import PAGE, Tail, happens
+from forenotice.control.stream import PAGE, Tail
 from forenotice.core import errors
 from forenotice.core.journal import OF_TOKENS, Entry
 from forenotice.core.roles import Access, Need
-from forenotice.portal.dispatch import Dispatcher
-from forenotice.service.tokens import Caller
+from forenotice.portal.page import Dispatcher
 
-APART_SECONDS = 0.25
-"""Between two messages: what changes meanwhile is told once."""
+PAUSE_SECONDS = 0.25
+"""Between two messages: changes within it are told once."""
 MOST_OF_ONE = 4
-"""Pages of one browser, which has six connections to a server; others look for themselves now and then."""
+"""Pages of one browser, which has six connections to a server; other pages look for themselves now and then."""
 BEGIN = b"retry: 3000\n\n"
 CHANGED = b"id: %d\ndata: changed\n\n"
-ALIVE = b": alive\n\n"
 
 
 class Live:
@@ -35,23 +30,19 @@ class Live:
         self._tail = tail
         self._open: Counter[str] = Counter()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._dispatcher.sent(Request(scope, receive), send, self._follow)
-
-    async def _follow(self, held: ExitStack, request: Request) -> Response:
+    async def follow(self, held: ExitStack, request: Request) -> Response:
         caller = await self._dispatcher.caller(request)
         held.enter_context(self._dispatcher.portal.limits.counted(caller.id))
         # A browser that comes again says how far it was told.
         after = request.headers.get("last-event-id") or request.query_params.get("after", "")
         if not (after.isascii() and after.isdigit() and len(after) < 19):
             raise errors.RefusedError("after is not a position in the journal")
-        secret = self._dispatcher.secret(request)
-        held.enter_context(self._one_of(secret))
+        held.enter_context(self._one_of(self._dispatcher.secret(request)))
         changed = held.enter_context(self._tail.joined(caller.id))
         allowed = partial(self._dispatcher.is_allowed, request, caller)
-        changes = _Changes(self._tail, int(after), caller, allowed)
-        headers = {"X-Accel-Buffering": "no"}
-        return StreamingResponse(changes.told(changed), media_type="text/event-stream", headers=headers)
+        changes = _Changes(self._tail, int(after), caller.access)
+        stream = self._tail.follow(BEGIN, changed, caller, allowed, changes.news, PAUSE_SECONDS)
+        return StreamingResponse(stream, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
     @contextmanager
     def _one_of(self, session: str) -> Iterator[None]:
@@ -66,46 +57,26 @@ class Live:
 
 
 class _Changes:
-    """Ends when whoever reads it leaves, when the session does, or when the server stops."""
+    def __init__(self, tail: Tail, position: int, access: Access) -> None:
+        self._tail, self._position, self._access = tail, position, access
 
-    def __init__(self, tail: Tail, position: int, caller: Caller, is_allowed: Callable[[], bool]) -> None:
-        self._tail = tail
-        self._position = position
-        self._caller = caller
-        self._is_allowed = is_allowed
-
-    async def told(self, changed: asyncio.Event) -> AsyncIterator[bytes]:
-        yield BEGIN
-        said = monotonic()
-        while not self._tail.closed:
-            changed.clear()
-            news = await self._news()
-            quiet = min(said + self._tail.heartbeat - monotonic(), self._tail.seconds_until(self._caller.expires_at))
-            if not news and await happens(changed, quiet):
-                continue
-            if not await run_in_threadpool(self._is_allowed):
-                return
-            yield CHANGED % self._position if news else ALIVE
-            said = monotonic()
-            if news:
-                await asyncio.sleep(APART_SECONDS)
-
-    async def _news(self) -> bool:
-        """Whether there is something new for this one; all that is there is passed over."""
+    async def news(self) -> bytes | None:
+        """Passes over all that is there."""
         found = False
         while lines := self._tail.after(self._position):
-            found = found or any(is_shown(line.entry, self._caller.access) for line in lines)
+            found = found or any(is_shown(line.entry, self._access) for line in lines)
             self._position = lines[-1].position
-        return found or (lines is None and await run_in_threadpool(self._news_long_ago))
+        found = found or (lines is None and await run_in_threadpool(self._news_long_ago))
+        return CHANGED % self._position if found else None
 
     def _news_long_ago(self) -> bool:
-        """The same from the store. Whoever is far behind is told so without a look at all of it."""
+        """The same from the store. A page that is far behind is told so without a look at all of it."""
         lines, _ = self._tail.read(self._position)
         if not lines:
             return False
         far = len(lines) == PAGE
         self._position = self._tail.newest() if far else lines[-1].position
-        return far or any(is_shown(line.entry, self._caller.access) for line in lines)
+        return far or any(is_shown(line.entry, self._access) for line in lines)
 
 
 def is_shown(entry: Entry, access: Access) -> bool:

@@ -1,21 +1,33 @@
-"""One request of somebody who is signed in."""
+"""The way into every page: who visits, what they may do, a form of our own, and a response whatever goes wrong."""
 
-from collections.abc import Callable, Mapping
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
+from http import HTTPStatus
 from typing import Any, TypeVar
+from urllib.parse import quote, urlsplit
 
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import ImmutableMultiDict
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
+from forenotice.control import limits, requests
+from forenotice.control import responses as control_responses
 from forenotice.control.api import KEY
 from forenotice.control.limits import ConcurrencyLimit, Refusals, TokenLimits
-from forenotice.control.responses import status_of
 from forenotice.core import errors
 from forenotice.core.roles import Access, Need
 from forenotice.core.selectors import Selector
+from forenotice.logs import log
 from forenotice.portal import forms, responses
 from forenotice.portal.renderer import Renderer
+from forenotice.service import sessions
 from forenotice.service.calls import Call
 from forenotice.service.service import Service
 from forenotice.service.tokens import Caller
@@ -24,6 +36,9 @@ from forenotice.views import base
 M = TypeVar("M", bound=base.Request)
 
 GUESTS_AT = "http://169.254.169.254"
+LOOK = "forenotice-look"
+"""The header that a page's live updates send."""
+SENT_BEFORE = "this form was sent before, with other values: open its page again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +51,10 @@ class Portal:
     """Limits per token, shared with the API."""
     refusals: Refusals
     expensive: ConcurrencyLimit
-    """Those who plan a rollout take turns, with those who ask the API for a plan."""
-    polled: Callable[[str], datetime | None] = lambda _: None
+    """Plans of rollouts are made one at a time, together with those of the API."""
+    polled: Callable[[str], datetime | None]
     """When a VM last polled, as far as this process knows."""
-    guests_at: str = GUESTS_AT
+    guests_at: str
     """Where guests find their documents."""
 
 
@@ -120,7 +135,7 @@ class PageRequest:
     ) -> Response:
         """`refusal` is why a form on the page was not accepted."""
         if refusal:
-            status = status_of(refusal)
+            status = control_responses.status_of(refusal)
         context.setdefault("error", refusal.message if refusal else "")
         text = self.portal.rendering.page(template, visit=self, **context)
         answer = HTMLResponse(text, status)
@@ -142,42 +157,202 @@ def local(path: str, otherwise: str = "/") -> str:
     return path if sound else otherwise
 
 
-Answering = Callable[[PageRequest], Response]
+Show = Callable[[PageRequest], Response]
+Shows = TypeVar("Shows", bound=Show)
 Missing = Callable[[PageRequest, errors.NotFoundError], Response]
+Answer = Callable[[ExitStack, Request], Awaitable[Response]]
+"""What is put on the stack is held until the response is sent, however slowly it is read."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Declared:
+@dataclass(frozen=True, slots=True)
+class Page:
     method: str
     path: str
     needs: Need
-    answer: Answering
+    show: Show
     expensive: bool
-    """Expensive: one at a time, together with those of the API."""
+    """One at a time, together with those of the API."""
     missing: Missing | None
     """The page for what does not exist."""
 
 
 class Pages:
     def __init__(self, missing: Missing | None = None) -> None:
-        self.declared: list[Declared] = []
+        self.declared: list[Page] = []
         self._missing = missing
 
-    def get(self, path: str, *, needs: Need, expensive: bool = False) -> Callable[[Answering], Answering]:
+    def get(self, path: str, *, needs: Need, expensive: bool = False) -> Callable[[Shows], Shows]:
         return self._declare("GET", path, needs, expensive=expensive)
 
-    def post(self, path: str, *, needs: Need) -> Callable[[Answering], Answering]:
+    def post(self, path: str, *, needs: Need) -> Callable[[Shows], Shows]:
         """Only with a form that one of our own pages had."""
-        return self._declare("POST", path, needs)
+        return self._declare("POST", path, needs, expensive=False)
 
-    def _declare(
-        self, method: str, path: str, needs: Need, *, expensive: bool = False
-    ) -> Callable[[Answering], Answering]:
-        def declare(answer: Answering) -> Answering:
-            declared = Declared(
-                method=method, path=path, needs=needs, answer=answer, expensive=expensive, missing=self._missing
-            )
-            self.declared.append(declared)
-            return answer
+    def _declare(self, method: str, path: str, needs: Need, *, expensive: bool) -> Callable[[Shows], Shows]:
+        def declare(show: Shows) -> Shows:
+            self.declared.append(Page(method, path, needs, show, expensive, self._missing))
+            return show
 
         return declare
+
+
+class Endpoint:
+    """An application for each route."""
+
+    def __init__(self, dispatcher: "Dispatcher", answer: Answer) -> None:
+        self._dispatcher, self._answer = dispatcher, answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        with ExitStack() as held:
+            response = await self._dispatcher.answered(request, partial(self._answer, held))
+            await response(scope, receive, send)
+
+
+class Dispatcher:
+    def __init__(self, portal: Portal) -> None:
+        self.portal = portal
+
+    def route(self, method: str, path: str, answer: Answer) -> Route:
+        return Route(path, Endpoint(self, answer), methods=[method])
+
+    def page(self, page: Page) -> Route:
+        return self.route(page.method, page.path, partial(self._visited, page))
+
+    async def answered(self, request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
+        """The page, or why there is none; always with our headers."""
+        try:
+            found = await answer(request)
+        except errors.ForenoticeError as error:
+            request.state.token = error.token or getattr(request.state, "token", "")
+            found = self._refused(request, error)
+        except Exception as error:
+            log.error(
+                "A page failed", action="portal.failed", method=request.method, path=request.url.path, exc_info=error
+            )
+            found = self.failure(500, "This is a defect: the service's log says more.")
+        for name, value in responses.HEADERS.items():
+            found.headers.setdefault(name, value)
+        self.portal.refusals.note(
+            found.status_code,
+            address=requests.origin(request.scope),
+            token=getattr(request.state, "token", ""),
+            method=request.method,
+            path=request.url.path,
+        )
+        return found
+
+    async def caller(self, request: Request, *, used: bool = False) -> Caller:
+        resume = partial(sessions.resume, self.portal.service, origin=requests.origin(request.scope), used=used)
+        found = await run_in_threadpool(resume, self.secret(request))
+        limits.recognise(request.scope)
+        return found
+
+    def is_allowed(self, request: Request, caller: Caller) -> bool:
+        """Whether that session still stands for somebody who may do the same."""
+        try:
+            found = sessions.resume(self.portal.service, self.secret(request), origin=requests.origin(request.scope))
+            return found.access == caller.access
+        except errors.ForenoticeError:
+            return False
+
+    def secret(self, request: Request) -> str:
+        return request.cookies.get(responses.name("session", request), "")
+
+    def failure(self, status: int, message: str) -> Response:
+        text = self.portal.rendering.page("error.html", code=status, message=message, visit=None, back="")
+        return HTMLResponse(text, status)
+
+    async def _visited(self, page: Page, held: ExitStack, request: Request) -> Response:
+        caller = await self.caller(request, used=LOOK not in request.headers)
+        request.state.token = caller.id
+        held.enter_context(self.portal.limits.counted(caller.id))
+        caller.access.require(page.needs)
+        token = forms.csrf_token(self.secret(request))
+        body, form = b"", forms.NO_FIELDS
+        if page.method == "POST":
+            body, form = await forms.read(request)
+            forms.require_own(request.headers, form.get("form_token", ""), token)
+        forms.require_sound(request.path_params, request.query_params, form)
+        presence = requests.Presence(request.receive)
+        visit = PageRequest(
+            portal=self.portal,
+            caller=caller,
+            path=request.path_params,
+            query=request.query_params,
+            form=form,
+            at=_target(request),
+            origin=requests.origin(request.scope),
+            digest=hashlib.sha256(b"\0".join((request.url.path.encode(), body))).hexdigest(),
+            form_token=token,
+            position=await run_in_threadpool(self._position),
+            cookie=responses.name("message", request),
+            is_allowed=partial(self.is_allowed, request, caller),
+            message=responses.message(request),
+            is_connected=presence.waits,
+        )
+        found = await presence.during(self._answer(page, held, request, visit))
+        if found is None:
+            raise errors.GoneError
+        return found
+
+    async def _answer(self, page: Page, held: ExitStack, request: Request, visit: PageRequest) -> Response:
+        held.callback((await self.portal.limits.slot(visit.caller.id)).end)
+        try:
+            async with self.portal.expensive.slot() if page.expensive else nullcontext():
+                return await run_in_threadpool(page.show, visit)
+        except errors.UnauthorizedError:
+            raise
+        except errors.ForenoticeError as error:
+            if page.missing and isinstance(error, errors.NotFoundError):
+                return page.missing(visit, error)
+            code = self._logged(request, error)
+            message = SENT_BEFORE if error.facts.get("key") else error.message
+            return visit.page("error.html", code, code=code, message=message, back=_back(request))
+
+    def _position(self) -> int:
+        with self.portal.service.store.read() as reader:
+            last = reader.journal.last()
+        return last[0] if last else 0
+
+    def _refused(self, request: Request, error: errors.ForenoticeError) -> Response:
+        by_person = request.headers.get("accept") != "text/event-stream"
+        if isinstance(error, errors.UnauthorizedError) and request.method in ("GET", "HEAD") and by_person:
+            return self._to_sign_in(request)
+        failure = self.failure(self._logged(request, error), error.message)
+        failure.headers.update(control_responses.headers_of(error))
+        return failure
+
+    def _logged(self, request: Request, error: errors.ForenoticeError) -> int:
+        """The status that says it."""
+        status = control_responses.status_of(error)
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, errors.GoneError):
+            log.warning(
+                "A page could not be made",
+                action="portal.unavailable",
+                method=request.method,
+                path=request.url.path,
+                reason=error.message,
+            )
+        return status
+
+    def _to_sign_in(self, request: Request) -> Response:
+        if request.headers.get("sec-fetch-site") == "cross-site":
+            # A link of another site: the browser keeps a strict cookie back until the next step, which is our own.
+            return HTMLResponse(self.portal.rendering.page("onward.html", onward=_target(request)))
+        target = _target(request)
+        return RedirectResponse("/sign-in" + (f"?next={quote(target)}" if target != "/" else ""), 303)
+
+
+def _back(request: Request) -> str:
+    """The page of ours that a refused form was on."""
+    referer = request.headers.get("referer", "")
+    if request.method != "POST" or not referer or forms.netloc(referer) != request.headers.get("host", "").lower():
+        return ""
+    came = urlsplit(referer)
+    return local(came.path + (f"?{came.query}" if came.query else ""))
+
+
+def _target(request: Request) -> str:
+    query = request.url.query
+    return request.url.path + (f"?{query}" if query else "")

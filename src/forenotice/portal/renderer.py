@@ -99,6 +99,7 @@ class Renderer:
             "approved_by": wording.approved_by,
             "failed": wording.failed,
             "fields": msgspec.structs.asdict,
+            "linked": linked,
             "machine": machine,
             "mark": mark,
             "moment": moment,
@@ -106,7 +107,6 @@ class Renderer:
             "sentence": wording.sentence,
             "several": wording.several,
             "span": span,
-            "told": told,
             "utc": utc,
         }
         self._environment.globals |= {"asset": assets.url, "form_key": form_key, "VERSION": __version__, **given}
@@ -170,11 +170,11 @@ def mark(at: datetime, drawn: Timeline) -> str:
     return f"{at:%d %b}" if width > MOST_MARKS * HALF_DAY or (at.hour, at.minute) == (0, 0) else f"{at:%H:%M}"
 
 
-def told(sentence: str) -> Markup:
-    """A sentence of the service's: its times as times, what it names by id as links."""
+def linked(sentence: str) -> Markup:
+    """A sentence of the service, with its times as times and what it names by id as links."""
     text = str(escape(sentence))
     text = MOMENT.sub(lambda found: _timed(found[0]), text)
-    return Markup(NAMED.sub(_linked, text))  # noqa: S704 - escaped above
+    return Markup(NAMED.sub(_link, text))  # noqa: S704 - escaped above
 
 
 def _timed(text: str) -> str:
@@ -184,7 +184,7 @@ def _timed(text: str) -> str:
         return text  # Somebody else's words, such as a driver's, that only look like a time.
 
 
-def _linked(found: re.Match[str]) -> str:
+def _link(found: re.Match[str]) -> str:
     noun, name = found[1], found[2]
     shown = f'<abbr title="{name}">{name[:SHORT]}</abbr>'
     return f'{noun} <a href="/{noun.lower()}s/{name}">{shown}</a>'

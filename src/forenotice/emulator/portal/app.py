@@ -21,7 +21,7 @@ from forenotice.emulator.api import Controller
 from forenotice.emulator.emulator import Emulator
 from forenotice.emulator.portal import page
 from forenotice.logs import log
-from forenotice.portal import csrf, forms, responses
+from forenotice.portal import forms, responses
 from forenotice.portal.forms import Fields
 from forenotice.portal.renderer import PLACE, Assets, Renderer, form_key
 from forenotice.views import emulator as views
@@ -93,7 +93,7 @@ class Pages:
             # The page that refused a form is reloaded.
             return RedirectResponse(f"{HOME}{query}", 303)
         body, form = await forms.read(request)
-        csrf.require_own(request.headers, form.get("form_token", ""), self._form_token)
+        forms.require_own(request.headers, form.get("form_token", ""), self._form_token)
         try:
             act, pressed = FORMS[path]
             key = form.get("form_key") and f"{path} {hashlib.sha256(body).hexdigest()}"

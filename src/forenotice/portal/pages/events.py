@@ -60,8 +60,22 @@ pages = Pages(missing=_gone)
 
 
 @pages.get("/events/{id}", needs=Need.SEE)
-def show(visit: PageRequest) -> Response:
-    return _page(visit)
+def show(visit: PageRequest, status: int = 200, error: str = "") -> Response:
+    found = overview.of_event(visit.service, _id(visit), visit.access)
+    why = queries.explain_event(visit.service, _id(visit), visit.seen)
+    moments = _moments(found)
+    return visit.page(
+        "event.html",
+        status=status,
+        error=error,
+        why=why,
+        life=draw_milestones(moments, visit.now),
+        took=_took(moments),
+        approvals=found.operation.events,
+        curl=_curl(visit, found.event),
+        entries=found.entries,
+        **_shared(found),
+    )
 
 
 @pages.post("/events/{id}/approve", needs=Need.OPERATE)
@@ -69,7 +83,7 @@ def approve(visit: PageRequest) -> Response:
     try:
         event = maintenance.approve(visit.service, visit.call(), _id(visit))
     except errors.ConflictError as error:
-        return _page(visit, status=409, error=error.message)
+        return show(visit, status=409, error=error.message)
     return visit.go(_back(visit), message=f"Approved: {title(event)}.")
 
 
@@ -85,7 +99,7 @@ def cancel(visit: PageRequest) -> Response:
     try:
         operation = maintenance.cancel_event(visit.service, visit.call(), _id(visit))
     except errors.ConflictError as error:
-        return _page(visit, status=409, error=error.message)
+        return show(visit, status=409, error=error.message)
     return visit.go(_back(visit), message=f"Cancelled: {_what(operation)}.")
 
 
@@ -138,24 +152,6 @@ def _id(visit: PageRequest) -> str:
 
 def _back(visit: PageRequest) -> str:
     return local(visit.form.get("from", ""), f"/events/{visit.path['id']}")
-
-
-def _page(visit: PageRequest, status: int = 200, error: str = "") -> Response:
-    found = overview.of_event(visit.service, _id(visit), visit.access)
-    why = queries.explain_event(visit.service, _id(visit), visit.seen)
-    moments = _moments(found)
-    return visit.page(
-        "event.html",
-        status=status,
-        error=error,
-        why=why,
-        life=draw_milestones(moments, visit.now),
-        took=_took(moments),
-        approvals=found.operation.events,
-        curl=_curl(visit, found.event),
-        entries=found.entries,
-        **_shared(found),
-    )
 
 
 def _shared(found: EventDetail) -> dict[str, Any]:

@@ -9,16 +9,17 @@ from urllib.parse import urlencode
 import msgspec
 from starlette.responses import Response
 
-from forenotice.core import errors, roles
-from forenotice.core.fleet import NAME, VmState, group_key, standalone_key
+from forenotice.core import errors
+from forenotice.core.fleet import NAME, Listening, VmState, group_key, standalone_key
 from forenotice.core.operations import Kind
 from forenotice.core.roles import Need
-from forenotice.portal import policy_form
-from forenotice.portal.actions import ACTIONS, Action
+from forenotice.core.timing import SILENCE
+from forenotice.portal import forms
 from forenotice.portal.page import PageRequest, Pages
-from forenotice.portal.policy_form import Fields
+from forenotice.portal.pages.act import actions_on
+from forenotice.portal.renderer import span
 from forenotice.service import fleet, fleet_map, history, overview, queries
-from forenotice.views.fleet import HostChange
+from forenotice.views.fleet import HostChange, Policy, PolicyChange
 from forenotice.views.history import Entry
 
 AFTER = re.compile(rf"(?:(?:group|vm):)?{NAME.pattern}")
@@ -36,6 +37,27 @@ MEANINGS: Mapping[str, str] = {
     VmState.NOT_LISTENING: "nothing is planned, and no guest polls for events",
 }
 NOUNS = {"hosts": "host", "groups": "group", "vms": "VM"}
+AUTO_APPROVED = ("auto_approve_restart", "auto_approve_redeploy")
+OF_ALL = ("listening", *AUTO_APPROVED, "max_user_operations", "windows")
+OF_GROUPS = ("terminate_notice_minutes", "max_unavailable", "min_available")
+"""Fields of a policy that a standalone VM cannot have."""
+LABELS: Mapping[str, str] = {
+    "auto_approve_restart": "Users' restarts are approved by themselves",
+    "auto_approve_redeploy": "Users' redeploys are approved by themselves",
+    "max_user_operations": "Users' operations at once, at most",
+    "terminate_notice_minutes": "Minutes' notice of a deletion",
+    "max_unavailable": "VMs down at once for planned maintenance, at most",
+    "min_available": "VMs that planned maintenance leaves, at least",
+}
+LABELLED = re.compile(rf"\b({'|'.join(LABELS)})\b")
+LISTENING: Mapping[str, str] = {
+    Listening.AUTO: f"while it asks: from a first poll on, until it has been silent for {span(SILENCE)}",
+    Listening.ALWAYS: "always: it is waited for, whether it asks or not",
+    Listening.NEVER: "never: nobody there is waited for",
+}
+"""What each choice means; in full hours, as notices are, whatever the speed."""
+
+Fields = dict[str, str]
 
 
 def _missing(visit: PageRequest, error: errors.NotFoundError) -> Response:
@@ -95,7 +117,7 @@ def show_host(visit: PageRequest) -> Response:
         events=overview.of_host(visit.service, name, visit.access),
         planned=overview.planned(visit.service, visit.access, host=name),
         entries=_recent(visit, {"host": name}),
-        actions=_actions(visit, "host"),
+        actions=actions_on("host", visit),
     )
 
 
@@ -119,13 +141,43 @@ def _set_cordoned(visit: PageRequest, cordoned: bool, message: str) -> Response:
 
 
 @pages.get("/groups/{name}", needs=Need.SEE)
-def show_group(visit: PageRequest) -> Response:
-    return _group_page(visit)
+def show_group(visit: PageRequest, sent: Fields | None = None, error: errors.ForenoticeError | None = None) -> Response:
+    name = _name(visit)
+    group = queries.group(visit.service, name, visit.seen)
+    return visit.page(
+        "group.html",
+        refusal=error,
+        group=group,
+        heard=_last_poll(visit, group.last_heard, scope=group_key(name)),
+        **_vms(visit, group=name),
+        events=overview.of_group(visit.service, name, visit.access),
+        entries=_recent(visit, {"scope": group_key(name)}),
+        **_policy_form(group.policy, sent, error),
+    )
 
 
 @pages.get("/vms/{name}", needs=Need.SEE)
-def show_vm(visit: PageRequest) -> Response:
-    return _vm_page(visit)
+def show_vm(visit: PageRequest, sent: Fields | None = None, error: errors.ForenoticeError | None = None) -> Response:
+    name, version = _name(visit), _version(visit)
+    [vm] = fleet_map.with_states(visit.service, [queries.vm(visit.service, name, visit.seen)])
+    document = queries.document(visit.service, name, version, visit.seen)
+    return visit.page(
+        "vm.html",
+        refusal=error,
+        vm=vm,
+        polled=visit.portal.polled(name),
+        heard=_last_poll(visit, vm.last_heard, scope=vm.scope),
+        events=overview.of_vm(visit.service, name, visit.access),
+        planned=overview.planned(visit.service, visit.access, host=vm.host),
+        entries=_recent(visit, {"vm": name}, *([] if vm.group else [{"scope": vm.scope}])),
+        actions=[each for each in actions_on("VM", visit) if vm.spot or each.kind is not Kind.EVICTION],
+        document=msgspec.json.format(document, indent=2).decode(),
+        version=version,
+        versions=queries.VERSIONS,
+        **_policy_form(vm.policy, sent, error),
+        signs=SIGNS,
+        meanings=MEANINGS,
+    )
 
 
 @pages.get("/vms/{name}/document", needs=Need.SEE)
@@ -142,65 +194,16 @@ def show_policy(visit: PageRequest) -> Response:
 
 
 @pages.post("/groups/{name}/policy", needs=Need.MANAGE)
-def change_group_policy(visit: PageRequest) -> Response:
-    name, sent = _name(visit), policy_form.given(visit)
-    try:
-        fleet.set_policy(visit.service, visit.call(), group_key(name), policy_form.asked(visit, sent, grouped=True))
-    except (errors.RefusedError, errors.ConflictError) as error:
-        return _group_page(visit, sent, error)
-    return visit.go(f"/groups/{name}", message=f"The policy of group {name} is changed.")
-
-
 @pages.post("/vms/{name}/policy", needs=Need.MANAGE)
-def change_vm_policy(visit: PageRequest) -> Response:
-    name, sent = _name(visit), policy_form.given(visit)
+def change_policy(visit: PageRequest) -> Response:
+    name, noun, sent = _name(visit), visit.at.split("/")[1], _sent(visit)
+    grouped = noun == "groups"
+    key = group_key(name) if grouped else standalone_key(name)
     try:
-        fleet.set_policy(
-            visit.service, visit.call(), standalone_key(name), policy_form.asked(visit, sent, grouped=False)
-        )
+        fleet.set_policy(visit.service, visit.call(), key, _policy(visit, sent, grouped=grouped))
     except (errors.RefusedError, errors.ConflictError) as error:
-        return _vm_page(visit, sent, error)
-    return visit.go(f"/vms/{name}", message=f"The policy of VM {name} is changed.")
-
-
-def _group_page(
-    visit: PageRequest, sent: Fields | None = None, error: errors.ForenoticeError | None = None
-) -> Response:
-    name = _name(visit)
-    group = queries.group(visit.service, name, visit.seen)
-    return visit.page(
-        "group.html",
-        refusal=error,
-        group=group,
-        heard=_last_poll(visit, group.last_heard, scope=group_key(name)),
-        **_vms(visit, group=name),
-        events=overview.of_group(visit.service, name, visit.access),
-        entries=_recent(visit, {"scope": group_key(name)}),
-        **policy_form.form(group.policy, sent, error),
-    )
-
-
-def _vm_page(visit: PageRequest, sent: Fields | None = None, error: errors.ForenoticeError | None = None) -> Response:
-    name, version = _name(visit), _version(visit)
-    [vm] = fleet_map.with_states(visit.service, [queries.vm(visit.service, name, visit.seen)])
-    document = queries.document(visit.service, name, version, visit.seen)
-    return visit.page(
-        "vm.html",
-        refusal=error,
-        vm=vm,
-        polled=visit.portal.polled(name),
-        heard=_last_poll(visit, vm.last_heard, scope=vm.scope),
-        events=overview.of_vm(visit.service, name, visit.access),
-        planned=overview.planned(visit.service, visit.access, host=vm.host),
-        entries=_recent(visit, {"vm": name}, *([] if vm.group else [{"scope": vm.scope}])),
-        actions=[each for each in _actions(visit, "VM") if vm.spot or each.kind is not Kind.EVICTION],
-        document=msgspec.json.format(document, indent=2).decode(),
-        version=version,
-        versions=queries.VERSIONS,
-        **policy_form.form(vm.policy, sent, error),
-        signs=SIGNS,
-        meanings=MEANINGS,
-    )
+        return (show_group if grouped else show_vm)(visit, sent, error)
+    return visit.go(f"/{noun}/{name}", message=f"The policy of {NOUNS[noun]} {name} is changed.")
 
 
 def _name(visit: PageRequest) -> str:
@@ -228,10 +231,6 @@ def _vms(visit: PageRequest, *, host: str | None = None, group: str | None = Non
     }
 
 
-def _actions(visit: PageRequest, noun: str) -> list[Action]:
-    return [each for each in ACTIONS.values() if each.noun == noun and visit.may(roles.need_of(each.kind))]
-
-
 def _last_poll(visit: PageRequest, stored: datetime | None, **of: str) -> datetime | None:
     """The newest poll of any of these VMs; the store learns of polls only now and then."""
     polls = [at for name in fleet_map.names(visit.service, **of) if (at := visit.portal.polled(name))]
@@ -245,3 +244,52 @@ def _recent(visit: PageRequest, *about: Mapping[str, Any]) -> list[Entry]:
         entries = history.page(visit.service, limit=RECENT_ENTRIES, newest_first=True, seen=visit.seen, **filters)
         found |= {entry.seq: entry for entry in entries.items}
     return sorted(found.values(), key=lambda entry: -entry.seq)[:RECENT_ENTRIES]
+
+
+# The form of a policy
+
+
+def _policy_form(policy: Policy | None, sent: Fields | None, error: errors.ForenoticeError | None) -> dict[str, Any]:
+    """What a page needs that shows the policy and its form, again where what was sent is refused."""
+    shown = _fields(policy) if policy else {}
+    return {"given": sent or shown, "error": _refusal(error), "listening": LISTENING, "labels": LABELS}
+
+
+def _refusal(error: errors.ForenoticeError | None) -> str:
+    """The API's sentence, with the names that fields have in the form."""
+    if error is None:
+        return ""
+    sentence = LABELLED.sub(lambda found: f"“{LABELS[found[1]]}”", error.message)
+    return sentence.replace("leave it out", "leave it empty")
+
+
+def _fields(policy: Policy) -> Fields:
+    """As the form shows it."""
+    minutes = policy.terminate_notice_minutes
+    numbers = {name: getattr(policy, name) for name in ("max_user_operations", "max_unavailable", "min_available")}
+    return {
+        "listening": policy.listening,
+        **{name: "yes" if getattr(policy, name) else "" for name in AUTO_APPROVED},
+        "terminate_notice_minutes": "" if minutes is None else f"{minutes:g}",
+        **{name: "" if value is None else str(value) for name, value in numbers.items()},
+        "windows": "\n".join(policy.windows),
+        "reason": "",
+    }
+
+
+def _sent(visit: PageRequest) -> Fields:
+    """As the form was sent, to be shown again."""
+    return {name: visit.form.get(name, "").strip() for name in (*OF_ALL, *OF_GROUPS, "reason")}
+
+
+def _policy(visit: PageRequest, sent: Fields, *, grouped: bool) -> PolicyChange:
+    """The whole policy: what is left empty is not limited."""
+    values: dict[str, Any] = {
+        "listening": sent["listening"],
+        **{name: bool(sent[name]) for name in AUTO_APPROVED},
+        "max_user_operations": forms.number(sent["max_user_operations"]),
+        "windows": forms.lines(sent["windows"]),
+    }
+    if grouped:
+        values |= {name: forms.number(sent[name]) for name in OF_GROUPS}
+    return visit.asked(PolicyChange, values)

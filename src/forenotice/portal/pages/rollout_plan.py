@@ -10,8 +10,9 @@ from starlette.responses import Response
 from forenotice.core import errors
 from forenotice.core.roles import Need
 from forenotice.core.rollouts import KINDS
-from forenotice.portal import forms, progress_bar, renderer, timeline
+from forenotice.portal import forms, renderer, timeline
 from forenotice.portal.page import PageRequest, Pages
+from forenotice.portal.pages.rollouts import are_update_domains, title_of
 from forenotice.service import rollouts
 from forenotice.views import rollouts as views
 from forenotice.views import wording
@@ -80,7 +81,7 @@ def _asked(visit: PageRequest, given: Mapping[str, str]) -> views.NewRollout:
         "pause_minutes": forms.number(given["pause_minutes"] or BLANK["pause_minutes"]),
         "gate": given["gate"] or None,
         "max_failures": forms.number(given["max_failures"] or BLANK["max_failures"]),
-        "windows": [line.strip() for line in given["windows"].splitlines() if line.strip()],
+        "windows": forms.lines(given["windows"]),
         "notice_minutes": forms.number(given["notice_minutes"]),
         "reason": given["reason"],
     }
@@ -103,7 +104,7 @@ def _page(
 
 
 def _plan_context(plan: views.RolloutPlan) -> dict[str, Any]:
-    hosts, same = plan.planned_hosts, progress_bar.are_update_domains(plan.waves)
+    hosts, same = plan.planned_hosts, are_update_domains(plan.waves)
     groups = [scope for scope in plan.groups if scope.group]
     # Those whose budget makes others wait first, then those that are down longest.
     groups.sort(key=lambda group: (-group.delayed_hosts, -group.down_seconds, group.group))
@@ -145,7 +146,7 @@ def _waves(plan: views.RolloutPlan, *, same: bool) -> Iterator[tuple[views.Plann
     for host in plan.planned_hosts:
         hosts.setdefault(host.wave, []).append(host.host)
     for wave in plan.waves:
-        yield wave, *progress_bar.title_of(wave, same=same), hosts[wave.wave]
+        yield wave, *title_of(wave, same=same), hosts[wave.wave]
 
 
 def _picture(plan: views.RolloutPlan) -> timeline.Timeline:

@@ -1,19 +1,23 @@
 """/rollouts: which there are, and one of them: how far it is, what is in the way, pause, resume, cancel."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from typing import NamedTuple
 from urllib.parse import urlencode
 
+import msgspec
 from starlette.responses import Response
 
-from forenotice.core import errors, rollout_progress
+from forenotice.core import errors, fleet, rollout_progress
 from forenotice.core.roles import Need
 from forenotice.core.rollouts import RolloutHostStatus, RolloutStatus
-from forenotice.portal import progress_bar
 from forenotice.portal.page import PageRequest, Pages
 from forenotice.service import queries, rollouts
 from forenotice.views import rollouts as views
+from forenotice.views.rollouts import PlannedWave, Progress, WaveProgress
 
 MOST_LIVE = 20
 EXPLAINED = 5
@@ -24,7 +28,7 @@ OPERATIONS_SHOWN = 10
 KINDS = {"update": "Update", "migrate": "Live migration", "reboot": "Reboot"}
 
 ACTOR = re.compile(rf"\b({rollout_progress.PAUSED_BY})\w+:")
-"""Whoever paused a rollout, with what kind of actor that is."""
+"""Who paused a rollout, with what kind of actor that is."""
 
 pages = Pages()
 
@@ -95,8 +99,30 @@ def show_all(visit: PageRequest) -> Response:
 
 
 @pages.get("/rollouts/{rollout_id}", needs=Need.OVERSEE)
-def show(visit: PageRequest) -> Response:
-    return _shown(visit)
+def show(visit: PageRequest, error: errors.ForenoticeError | None = None) -> Response:
+    rollout = rollouts.show(visit.service, visit.path["rollout_id"], visit.access)
+    status, after = _status(visit), visit.query.get("host")
+    hosts = rollouts.hosts(visit.service, rollout.id, after=after, limit=HOSTS_SHOWN, status=status)
+    operations = queries.operations(visit.service, live=True, rollout=rollout.id, limit=OPERATIONS_SHOWN).items
+    more = {**({"status": status.value} if status else {}), "host": hosts.next}
+    return visit.page(
+        "rollout.html",
+        refusal=error,
+        rollout=rollout,
+        why=_why(visit, rollout.id),
+        lines=lines(rollout.by_wave),
+        same=are_update_domains(rollout.by_wave),
+        hosts=hosts.items,
+        domains=domain_names,
+        operations=sorted(operations, key=lambda each: (each.not_before or each.created_at, each.host)),
+        more_operations=rollout.progress.under_way > OPERATIONS_SHOWN,
+        total=sum(counts(rollout.progress).values()),
+        statuses=[(each.value, getattr(rollout.progress, each.name.lower())) for each in RolloutHostStatus],
+        chosen=status,
+        after=after,
+        next_url=f"/rollouts/{rollout.id}?{urlencode(more)}#hosts" if hosts.next else None,
+        verbs=[name for name, verb in VERBS.items() if verb.is_possible(rollout.status)],
+    )
 
 
 @pages.get("/rollouts/{rollout_id}/{verb}", needs=Need.MANAGE)
@@ -118,34 +144,8 @@ def do(visit: PageRequest) -> Response:
     try:
         rollout = verb.do(visit, visit.path["rollout_id"])
     except (errors.RefusedError, errors.ConflictError) as error:
-        return _shown(visit, error)
+        return show(visit, error)
     return visit.go(f"/rollouts/{rollout.id}", message=verb.message)
-
-
-def _shown(visit: PageRequest, error: errors.ForenoticeError | None = None) -> Response:
-    rollout = rollouts.show(visit.service, visit.path["rollout_id"], visit.access)
-    status, after = _status(visit), visit.query.get("host")
-    hosts = rollouts.hosts(visit.service, rollout.id, after=after, limit=HOSTS_SHOWN, status=status)
-    operations = queries.operations(visit.service, live=True, rollout=rollout.id, limit=OPERATIONS_SHOWN).items
-    more = {**({"status": status.value} if status else {}), "host": hosts.next}
-    return visit.page(
-        "rollout.html",
-        refusal=error,
-        rollout=rollout,
-        why=_why(visit, rollout.id),
-        lines=progress_bar.lines(rollout.by_wave),
-        same=progress_bar.are_update_domains(rollout.by_wave),
-        hosts=hosts.items,
-        domains=progress_bar.domains_told,
-        operations=sorted(operations, key=lambda each: (each.not_before or each.created_at, each.host)),
-        more_operations=rollout.progress.under_way > OPERATIONS_SHOWN,
-        total=sum(progress_bar.counts(rollout.progress).values()),
-        statuses=[(each.value, getattr(rollout.progress, each.name.lower())) for each in RolloutHostStatus],
-        chosen=status,
-        after=after,
-        next_url=f"/rollouts/{rollout.id}?{urlencode(more)}#hosts" if hosts.next else None,
-        verbs=[name for name, verb in VERBS.items() if verb.is_possible(rollout.status)],
-    )
 
 
 def title(rollout: views.RolloutOptions) -> str:
@@ -171,3 +171,108 @@ def _verb(visit: PageRequest) -> Verb:
     if name not in VERBS:
         raise errors.NotFoundError(f"there is no page /rollouts/{visit.path['rollout_id']}/{name}")
     return VERBS[name]
+
+
+MOST_WAVES = 20
+"""Told one by one; those that are over are one line then, and those that come later another."""
+LOOKS = ("done", "failed", "under_way", "waiting", "skipped")
+"""In the order in which a bar has them."""
+LEAST_RUN = 3
+"""So many numbers that follow each other are told by the first and the last."""
+
+Wave = WaveProgress | PlannedWave
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meter:
+    parts: Sequence[tuple[float, float, str]]
+    """Place and width in percent, and what it is."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    id: str
+    title: str
+    detail: str
+    hosts: int
+    meter: Meter
+
+
+def counts(progress: Progress) -> dict[str, int]:
+    return msgspec.structs.asdict(progress)
+
+
+def meter(progress: Progress) -> Meter:
+    return _meter(counts(progress))
+
+
+def _meter(counts: Mapping[str, int]) -> Meter:
+    hosts = sum(counts.values())
+    parts: list[tuple[float, float, str]] = []
+    before = 0
+    for look in LOOKS:
+        if counts[look] and look != "waiting":
+            left, right = before / hosts * 100, (before + counts[look]) / hosts * 100
+            parts.append((round(left, 2), round(right - left, 2), look))
+        before += counts[look]
+    others = [f"{counts[look]} {look.replace('_', ' ')}" for look in ("under_way", "failed", "skipped") if counts[look]]
+    return Meter(parts=parts, text=", ".join([f"{counts['done']} of {hosts} done", *others]))
+
+
+def lines(waves: Sequence[WaveProgress]) -> list[Line]:
+    """Where waves and update domains are the same they are called so; where groups differ a wave says which it has."""
+    same = are_update_domains(waves)
+    if len(waves) <= MOST_WAVES:
+        return [_line([wave], same=same) for wave in waves]
+    over = next((number for number, wave in enumerate(waves) if not _is_over(wave.progress)), len(waves))
+    shown, later = waves[over : over + MOST_WAVES], waves[over + MOST_WAVES :]
+    found = [_line([wave], same=same) for wave in shown]
+    return [
+        *([_line(waves[:over], same=same)] if over else []),
+        *found,
+        *([_line(later, same=same)] if later else []),
+    ]
+
+
+def are_update_domains(waves: Sequence[Wave]) -> bool:
+    """Whether each wave has one update domain, and each of those has one wave."""
+    domains = [tuple(wave.update_domains) for wave in waves]
+    return all(len(each) == 1 for each in domains) and len(set(domains)) == len(domains)
+
+
+def title_of(wave: Wave, *, same: bool) -> tuple[str, str]:
+    """What a wave is called, and what is said of it beside."""
+    numbered = f"Wave {wave.wave}"
+    if same:
+        return f"Update domain {wave.update_domains[0]}", numbered.lower()
+    return numbered, domain_names(wave.update_domains)
+
+
+def domain_names(domains: Sequence[int]) -> str:
+    if not domains:
+        return ""
+    return f"update domain{'' if len(domains) == 1 else 's'} {fleet.names(_runs(domains))}"
+
+
+def _line(waves: Sequence[WaveProgress], *, same: bool) -> Line:
+    total: Counter[str] = Counter()
+    for wave in waves:
+        total.update(counts(wave.progress))
+    title, detail = title_of(waves[0], same=same)
+    if len(waves) > 1:
+        title, detail = f"Waves {waves[0].wave} to {waves[-1].wave}", ""
+    return Line(id=f"wave-{waves[0].wave}", title=title, detail=detail, hosts=total.total(), meter=_meter(total))
+
+
+def _is_over(progress: Progress) -> bool:
+    return not (progress.waiting or progress.under_way or progress.failed)
+
+
+def _runs(numbers: Sequence[int]) -> list[str]:
+    """`0 to 4`, `7`."""
+    found: list[str] = []
+    for _, run in groupby(enumerate(sorted(numbers)), key=lambda each: each[1] - each[0]):
+        values = [value for _, value in run]
+        found += [f"{values[0]} to {values[-1]}"] if len(values) >= LEAST_RUN else map(str, values)
+    return found

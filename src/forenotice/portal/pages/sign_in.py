@@ -4,6 +4,7 @@ import hmac
 import secrets
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from time import monotonic
 
 from starlette.concurrency import run_in_threadpool
@@ -13,9 +14,8 @@ from starlette.routing import Route
 
 from forenotice.control import requests
 from forenotice.core import errors
-from forenotice.portal import csrf, forms, responses
-from forenotice.portal.dispatch import Dispatcher
-from forenotice.portal.page import local
+from forenotice.portal import forms, responses
+from forenotice.portal.page import Dispatcher, local
 from forenotice.service import sessions, tokens
 
 LINK_MINUTES = 15
@@ -24,7 +24,7 @@ WRONG = "This is not a valid token. It begins with fn_ and is copied whole."
 
 
 class SignInLink:
-    """Worth one sign-in with a token that whoever has the link need not know."""
+    """Worth one sign-in with a token that the user of the link need not know."""
 
     def __init__(self, bearer: str, seconds_now: Callable[[], float] = monotonic) -> None:
         self.secret = secrets.token_urlsafe(32)
@@ -51,21 +51,12 @@ class SignIn:
     @property
     def routes(self) -> list[Route]:
         return [
-            Route("/sign-in", self._shown, methods=["GET"]),
-            Route("/sign-in", self._asked, methods=["POST"]),
-            Route("/sign-out", self._left, methods=["POST"]),
+            self._dispatcher.route("GET", "/sign-in", self._show),
+            self._dispatcher.route("POST", "/sign-in", self._sign_in),
+            self._dispatcher.route("POST", "/sign-out", self._sign_out),
         ]
 
-    async def _shown(self, request: Request) -> Response:
-        return await self._dispatcher.answered(request, self._show)
-
-    async def _asked(self, request: Request) -> Response:
-        return await self._dispatcher.answered(request, self._sign_in)
-
-    async def _left(self, request: Request) -> Response:
-        return await self._dispatcher.answered(request, self._sign_out)
-
-    async def _show(self, request: Request) -> Response:
+    async def _show(self, _: ExitStack, request: Request) -> Response:
         if await self._is_known(request):
             return self._onward("/")
         secret = request.query_params.get("once")
@@ -77,9 +68,9 @@ class SignIn:
             return self._page(request, SPENT, 401)
         return self._kept(self._onward("/"), request, await self._begin(request, bearer))
 
-    async def _sign_in(self, request: Request) -> Response:
-        _, form = await forms.read(request)
-        csrf.require_same_origin(request.headers)
+    async def _sign_in(self, _: ExitStack, request: Request) -> Response:
+        form = (await forms.read(request))[1]
+        forms.require_same_origin(request.headers)
         bearer = form.get("token", "").strip()
         try:
             secret = await self._begin(request, bearer)
@@ -98,10 +89,10 @@ class SignIn:
                 await run_in_threadpool(sessions.end, service, before, address)
         return secret
 
-    async def _sign_out(self, request: Request) -> Response:
-        _, form = await forms.read(request)
+    async def _sign_out(self, _: ExitStack, request: Request) -> Response:
+        form = (await forms.read(request))[1]
         secret = self._dispatcher.secret(request)
-        csrf.require_own(request.headers, form.get("form_token", ""), csrf.token_of(secret))
+        forms.require_own(request.headers, form.get("form_token", ""), forms.csrf_token(secret))
         await run_in_threadpool(sessions.end, self._dispatcher.portal.service, secret, requests.origin(request.scope))
         answer = RedirectResponse("/sign-in", 303)
         responses.delete_cookie(answer, responses.name("session", request))

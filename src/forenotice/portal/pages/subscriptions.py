@@ -30,87 +30,9 @@ pages = Pages()
 
 
 @pages.get("/subscriptions", needs=Need.OVERSEE)
-def list_all(visit: PageRequest) -> Response:
-    return _listed(visit, BLANK)
-
-
-@pages.post("/subscriptions", needs=Need.MANAGE)
-def create(visit: PageRequest) -> Response:
-    given = _given(visit)
-    try:
-        asked = visit.asked(views.NewSubscription, {"name": given["name"], **_wanted(visit, given)})
-        made = subscriptions.create(visit.service, visit.call(), asked)
-    except (errors.RefusedError, errors.ConflictError) as error:
-        return _listed(visit, given, error)
-    if asked.secret:
-        # Whoever gave it has it already.
-        return visit.go(_place(made.name), message=f"The subscription {made.name} is made.")
-    # Never by way of another page: it must not be in an address or a cookie.
-    return visit.page("subscription_made.html", status=201, subscription=made, secret=made.secret)
-
-
-@pages.get("/subscriptions/{name}", needs=Need.OVERSEE)
-def show(visit: PageRequest) -> Response:
-    return _shown(visit)
-
-
-@pages.post("/subscriptions/{name}", needs=Need.MANAGE)
-def change(visit: PageRequest) -> Response:
-    given = _given(visit)
-    try:
-        asked = visit.asked(views.SubscriptionChange, _wanted(visit, given))
-        changed = subscriptions.change(visit.service, visit.call(), visit.path["name"], asked)
-    except (errors.RefusedError, errors.ConflictError) as error:
-        return _shown(visit, given=given, error=error)
-    return visit.go(_place(changed.name), message=f"The subscription {changed.name} is changed.")
-
-
-@pages.post("/subscriptions/{name}/resume", needs=Need.MANAGE)
-def resume(visit: PageRequest) -> Response:
-    resumed = subscriptions.resume(visit.service, visit.call(), visit.path["name"])
-    return visit.go(_place(resumed.name), message="What waits is sent again now.")
-
-
-@pages.post("/subscriptions/{name}/replay", needs=Need.MANAGE)
-def replay(visit: PageRequest) -> Response:
-    try:
-        asked = visit.asked(views.Replay, {"after": _number(visit.form.get("after", ""))})
-        replayed = subscriptions.replay(visit.service, visit.call(), visit.path["name"], asked.after)
-    except (errors.RefusedError, errors.ConflictError) as error:
-        return _shown(visit, replay_error=error)
-    message = f"All that it wants is told again, from entry {replayed.position + 1} of the journal on."
-    return visit.go(_place(replayed.name), message=message)
-
-
-@pages.post("/subscriptions/{name}/test", needs=Need.MANAGE)
-def test(visit: PageRequest) -> Response:
-    name = visit.path["name"]
-    tried = subscriptions.test(visit.service, visit.call(), name)
-    if not tried.taken:
-        return _shown(visit, tried=tried)
-    return visit.go(_place(name), message=f"The receiver took the test message: it answered {tried.status}.")
-
-
-@pages.get("/subscriptions/{name}/replay", needs=Need.OVERSEE)
-@pages.get("/subscriptions/{name}/test", needs=Need.OVERSEE)
-def back(visit: PageRequest) -> Response:
-    """The addresses of pages that tell what became of a form, when they are asked for again."""
-    return visit.go(_place(visit.path["name"]))
-
-
-@pages.get("/subscriptions/{name}/remove", needs=Need.MANAGE)
-def confirm(visit: PageRequest) -> Response:
-    found = subscriptions.show(visit.service, visit.path["name"], visit.access)
-    return visit.page("subscription_remove.html", subscription=found, state_of=_state)
-
-
-@pages.post("/subscriptions/{name}/remove", needs=Need.MANAGE)
-def remove(visit: PageRequest) -> Response:
-    removed = subscriptions.remove(visit.service, visit.call(), visit.path["name"])
-    return visit.go("/subscriptions", message=f"The subscription {removed.removed} is removed.")
-
-
-def _listed(visit: PageRequest, given: Mapping[str, Any], error: errors.ForenoticeError | None = None) -> Response:
+def list_all(
+    visit: PageRequest, given: Mapping[str, Any] = BLANK, error: errors.ForenoticeError | None = None
+) -> Response:
     found = subscriptions.list_all(visit.service, limit=subscriptions.MOST, access=visit.access)
     return visit.page(
         "subscriptions.html",
@@ -122,7 +44,23 @@ def _listed(visit: PageRequest, given: Mapping[str, Any], error: errors.Forenoti
     )
 
 
-def _shown(
+@pages.post("/subscriptions", needs=Need.MANAGE)
+def create(visit: PageRequest) -> Response:
+    given = _given(visit)
+    try:
+        asked = visit.asked(views.NewSubscription, {"name": given["name"], **_wanted(visit, given)})
+        made = subscriptions.create(visit.service, visit.call(), asked)
+    except (errors.RefusedError, errors.ConflictError) as error:
+        return list_all(visit, given, error)
+    if asked.secret:
+        # Whoever gave it has it already.
+        return visit.go(_place(made.name), message=f"The subscription {made.name} is made.")
+    # Never by way of another page: it must not be in an address or a cookie.
+    return visit.page("subscription_made.html", status=201, subscription=made, secret=made.secret)
+
+
+@pages.get("/subscriptions/{name}", needs=Need.OVERSEE)
+def show(
     visit: PageRequest,
     *,
     given: Mapping[str, Any] | None = None,
@@ -151,6 +89,62 @@ def _shown(
         replay_after=visit.form.get("after", found.position),
         statuses=list(OF_EVENTS),
     )
+
+
+@pages.post("/subscriptions/{name}", needs=Need.MANAGE)
+def change(visit: PageRequest) -> Response:
+    given = _given(visit)
+    try:
+        asked = visit.asked(views.SubscriptionChange, _wanted(visit, given))
+        changed = subscriptions.change(visit.service, visit.call(), visit.path["name"], asked)
+    except (errors.RefusedError, errors.ConflictError) as error:
+        return show(visit, given=given, error=error)
+    return visit.go(_place(changed.name), message=f"The subscription {changed.name} is changed.")
+
+
+@pages.post("/subscriptions/{name}/resume", needs=Need.MANAGE)
+def resume(visit: PageRequest) -> Response:
+    resumed = subscriptions.resume(visit.service, visit.call(), visit.path["name"])
+    return visit.go(_place(resumed.name), message="What waits is sent again now.")
+
+
+@pages.post("/subscriptions/{name}/replay", needs=Need.MANAGE)
+def replay(visit: PageRequest) -> Response:
+    try:
+        asked = visit.asked(views.Replay, {"after": _number(visit.form.get("after", ""))})
+        replayed = subscriptions.replay(visit.service, visit.call(), visit.path["name"], asked.after)
+    except (errors.RefusedError, errors.ConflictError) as error:
+        return show(visit, replay_error=error)
+    message = f"All that it wants is told again, from entry {replayed.position + 1} of the journal on."
+    return visit.go(_place(replayed.name), message=message)
+
+
+@pages.post("/subscriptions/{name}/test", needs=Need.MANAGE)
+def test(visit: PageRequest) -> Response:
+    name = visit.path["name"]
+    tried = subscriptions.test(visit.service, visit.call(), name)
+    if not tried.taken:
+        return show(visit, tried=tried)
+    return visit.go(_place(name), message=f"The receiver took the test message: it answered {tried.status}.")
+
+
+@pages.get("/subscriptions/{name}/replay", needs=Need.OVERSEE)
+@pages.get("/subscriptions/{name}/test", needs=Need.OVERSEE)
+def back(visit: PageRequest) -> Response:
+    """The addresses of pages that tell what became of a form, when they are asked for again."""
+    return visit.go(_place(visit.path["name"]))
+
+
+@pages.get("/subscriptions/{name}/remove", needs=Need.MANAGE)
+def confirm(visit: PageRequest) -> Response:
+    found = subscriptions.show(visit.service, visit.path["name"], visit.access)
+    return visit.page("subscription_remove.html", subscription=found, state_of=_state)
+
+
+@pages.post("/subscriptions/{name}/remove", needs=Need.MANAGE)
+def remove(visit: PageRequest) -> Response:
+    removed = subscriptions.remove(visit.service, visit.call(), visit.path["name"])
+    return visit.go("/subscriptions", message=f"The subscription {removed.removed} is removed.")
 
 
 def _state(found: views.Subscription) -> str:

@@ -34,8 +34,18 @@ pages = Pages()
 
 
 @pages.get("/tokens", needs=Need.ADMINISTER)
-def show(visit: PageRequest) -> Response:
-    return _listed(visit, BLANK)
+def show(visit: PageRequest, given: Mapping[str, str] = BLANK, error: errors.ForenoticeError | None = None) -> Response:
+    found = tokens.page(visit.service, after=visit.query.get("after"), limit=SHOWN, descending=True)
+    return visit.page(
+        "tokens.html",
+        refusal=error,
+        tokens=found.items,
+        state_of=partial(_state, now=visit.now),
+        next_url=f"/tokens?after={found.next}" if found.next else None,
+        given=given,
+        roles=ROLES,
+        lasting=LASTING,
+    )
 
 
 @pages.post("/tokens", needs=Need.ADMINISTER)
@@ -58,7 +68,7 @@ def create(visit: PageRequest) -> Response:
             **asked.given() | {"expires_in": tokens.lifetime(asked.expires_in)},
         )
     except (errors.RefusedError, errors.ConflictError) as error:
-        return _listed(visit, given, error)
+        return show(visit, given, error)
     # Never by way of another page: it must not be in an address or a cookie.
     return visit.page("token_made.html", status=201, token=made, secret=made.token)
 
@@ -86,20 +96,6 @@ def rotate(visit: PageRequest) -> Response:
     asked = visit.asked(views.TokenRotation, {"overlap": visit.form.get("overlap", "")})
     made = tokens.rotate(visit.service, visit.call(), visit.path["token_id"], overlap=tokens.span(str(asked.overlap)))
     return visit.page("token_made.html", token=made, secret=made.token)
-
-
-def _listed(visit: PageRequest, given: Mapping[str, str], error: errors.ForenoticeError | None = None) -> Response:
-    found = tokens.page(visit.service, after=visit.query.get("after"), limit=SHOWN, descending=True)
-    return visit.page(
-        "tokens.html",
-        refusal=error,
-        tokens=found.items,
-        state_of=partial(_state, now=visit.now),
-        next_url=f"/tokens?after={found.next}" if found.next else None,
-        given=given,
-        roles=ROLES,
-        lasting=LASTING,
-    )
 
 
 def _state(token: views.Token, now: datetime) -> str:

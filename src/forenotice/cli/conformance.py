@@ -187,22 +187,21 @@ def _judge_client(
     jobs: int,
 ) -> int:
     with server.server_packages():
-        from forenotice.conformance.handlers import clauses, run, situations, verdicts
-        from forenotice.conformance.handlers.trial import Handler
+        from forenotice.conformance.handlers import situations, trial, verdicts
 
     found = situations.find(name, within, only)
-    handler = Handler(argv=argv, me=name, within=within, in_namespace=namespace)
+    handler = trial.Handler(argv=argv, me=name, within=within, in_namespace=namespace)
     judged_by = verdicts.Options(within=within, must_approve=must_approve)
     try:
-        report = run.run(handler, found, judged_by, jobs=jobs, progress=_progress)
+        report = trial.run(handler, found, judged_by, jobs=jobs, progress=_progress)
     finally:
         _progress("")
     if not out.json:
-        for row in clauses.rows(report):
+        for row in verdicts.rows(report):
             out.line(_encodable(row))
         out.line()
-    lines = report.lines(clauses.MOST_NAMES, clauses.CHANGING)
-    return _show(report, lines, clauses.summary(report), out, junit)
+    lines = report.lines(verdicts.MOST_NAMES, verdicts.CHANGING)
+    return _show(report, lines, verdicts.summary(report), out, junit)
 
 
 def _show(report: "Report", lines: "Iterable[Line]", summary: str, out: Output, junit: Path | None) -> int:

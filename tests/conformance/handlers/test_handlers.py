@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.acceptance.running import PROGRAMS, environment
 
-from forenotice.conformance.handlers import run, situations
+from forenotice.conformance.handlers import situations, trial
 from forenotice.conformance.handlers.trial import Handler
 from forenotice.conformance.handlers.verdicts import Options
 from forenotice.conformance.report import Report, Verdict
@@ -93,7 +93,7 @@ def test_our_agent_has_a_clean_sheet_and_each_mistake_of_others_is_caught(tmp_pa
         )
         found = situations.find(ME, WITHIN, only)
         options = Options(within=WITHIN, must_approve=must_approve)
-        return run.run(handler, found, options, jobs=len(found), progress=lambda _: None)
+        return trial.run(handler, found, options, jobs=len(found), progress=lambda _: None)
 
     with ThreadPoolExecutor(1 + len(MISTAKES)) as pool:
         agent = pool.submit(judged, AGENT, must_approve=True)

@@ -1,22 +1,25 @@
-"""A network of a handler's own, in which the endpoint is where it is on the real platform. Linux only."""
+"""A handler lives through all situations, several at a time, each with an emulator and perhaps a network of its own."""
 
 import ctypes
 import os
+import shlex
 import shutil
 import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from time import monotonic
 
 from forenotice.conformance.command import Child
-from forenotice.conformance.handlers import evidence, situations
+from forenotice.conformance.handlers import evidence, situations, verdicts
 from forenotice.conformance.handlers.evidence import ANSWERED, Evidence, HookFile, Life, Preparation, RequestLog
 from forenotice.conformance.handlers.situations import Situation
+from forenotice.conformance.report import Finding, Report
 from forenotice.core import errors
 from forenotice.core.operations import Event, Kind, Status
 from forenotice.emulator.emulator import ANY_PORT, Emulator
@@ -27,35 +30,10 @@ from forenotice.wire import versions
 ENDPOINT = Address(host="169.254.169.254", port=80)
 NEW_NETWORK = 0x40000000
 """CLONE_NEWNET."""
-
-
-def enter_namespace() -> None:
-    """For this thread, and for all threads and processes that it starts; the rest of this process stays where it is."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if not hasattr(libc, "unshare"):
-        raise errors.RefusedError("--namespace needs Linux: leave it out, and let the handler read FORENOTICE_ENDPOINT")
-    if libc.unshare(NEW_NETWORK):
-        reason = os.strerror(ctypes.get_errno()).lower()
-        raise errors.RefusedError(
-            f"--namespace needs a network namespace, which is not permitted here ({reason}):"
-            " run this as root, or with `unshare --map-root-user` before it"
-        )
-    if _ip("-o", "route"):
-        raise errors.RefusedError("--namespace: the network that was made leads somewhere, and nothing is set up there")
-    _ip("link", "set", "lo", "up")
-    _ip("address", "add", f"{ENDPOINT.host}/32", "dev", "lo")
-
-
-def _ip(*arguments: str) -> str:
-    program = shutil.which("ip", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
-    if program is None:
-        raise errors.RefusedError("--namespace needs the program `ip`: install iproute2")
-    done = subprocess.run([program, *arguments], check=False, capture_output=True, text=True)  # noqa: S603
-    if done.returncode:
-        raise errors.RefusedError(f"--namespace: `ip {' '.join(arguments)}` failed: {done.stderr.strip()}")
-    return done.stdout
-
-
+ENOUGH = 2
+"""A handler that has seen no document in so many situations, and none in any other, will see none in the rest."""
+AWAKE_SECONDS = 1.0
+"""A signal that comes just before the main thread falls asleep is noticed when it wakes: so often it does."""
 LOOK = 0.05
 CROWDED = 3.0
 """Seconds for which a handler that has not asked yet keeps others from being started."""
@@ -86,6 +64,53 @@ class Handler:
     """Somebody wants no more of this."""
 
 
+def run(
+    handler: Handler,
+    situations: Sequence[Situation],
+    options: verdicts.Options,
+    *,
+    jobs: int,
+    progress: Callable[[str], None],
+) -> Report:
+    seen: dict[str, Evidence | str] = {}
+    """A reason, where it was not played."""
+    with_document, without = list[str](), list[str]()
+
+    def play_next(situation: Situation) -> None:
+        if not with_document and len(without) >= ENOUGH:
+            seen[situation.name] = f"it saw no document in {' and '.join(without[:ENOUGH])}"
+        else:
+            seen[situation.name] = evidence = play(situation, handler)
+            (with_document if verdicts.saw_document(evidence) else without).append(situation.name)
+        progress(f"{len(seen)} of {len(situations)} situations: {situation.name} is over")
+
+    # The longest first, so that none of them is left alone at the end.
+    longest_first = sorted(situations, key=lambda situation: situation.longest, reverse=True)
+    with ThreadPoolExecutor(jobs, thread_name_prefix="situation") as pool:
+        try:
+            futures = [pool.submit(play_next, situation) for situation in longest_first]
+            done, others = wait(futures, AWAKE_SECONDS, FIRST_EXCEPTION)
+            while others and not any(future.exception() for future in done):
+                done, others = wait(futures, AWAKE_SECONDS, FIRST_EXCEPTION)
+            for future in done:
+                future.result()
+        except BaseException:
+            handler.stopping.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+    played = [evidence for evidence in seen.values() if isinstance(evidence, Evidence)]
+    measure = replace(options, habits=verdicts.habits(played))
+    findings: list[Finding] = []
+    for situation in situations:
+        found = seen[situation.name]
+        findings += (
+            verdicts.skipped(situation.name, found) if isinstance(found, str) else verdicts.judge(found, measure)
+        )
+    order = [clause.id for clause in verdicts.ALL]
+    findings.sort(key=lambda finding: order.index(finding.clause))
+    return Report(subject=shlex.join(handler.argv), findings=findings)
+
+
 def play(situation: Situation, handler: Handler) -> Evidence:
     at = ANY_PORT
     if handler.in_namespace:
@@ -95,6 +120,33 @@ def play(situation: Situation, handler: Handler) -> Evidence:
         trial = Trial(situation, handler, Path(folder))
         with trial.emulating(at), trial.handling():
             return trial.watch()
+
+
+def enter_namespace() -> None:
+    """For this thread, and for all threads and processes that it starts; the rest of this process stays where it is."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "unshare"):
+        raise errors.RefusedError("--namespace needs Linux: leave it out, and let the handler read FORENOTICE_ENDPOINT")
+    if libc.unshare(NEW_NETWORK):
+        reason = os.strerror(ctypes.get_errno()).lower()
+        raise errors.RefusedError(
+            f"--namespace needs a network namespace, which is not permitted here ({reason}):"
+            " run this as root, or with `unshare --map-root-user` before it"
+        )
+    if _ip("-o", "route"):
+        raise errors.RefusedError("--namespace: the network that was made leads somewhere, and nothing is set up there")
+    _ip("link", "set", "lo", "up")
+    _ip("address", "add", f"{ENDPOINT.host}/32", "dev", "lo")
+
+
+def _ip(*arguments: str) -> str:
+    program = shutil.which("ip", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    if program is None:
+        raise errors.RefusedError("--namespace needs the program `ip`: install iproute2")
+    done = subprocess.run([program, *arguments], check=False, capture_output=True, text=True)  # noqa: S603
+    if done.returncode:
+        raise errors.RefusedError(f"--namespace: `ip {' '.join(arguments)}` failed: {done.stderr.strip()}")
+    return done.stdout
 
 
 class Trial:

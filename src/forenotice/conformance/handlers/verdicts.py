@@ -1,14 +1,17 @@
-"""From what was seen of a handler to findings: a function for each clause."""
+"""What a handler is judged by, from what was seen of it: one function for each clause, and the scoreboard.
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+docs/conformance.md has the same clauses, and a test compares.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 
-from forenotice.conformance.handlers import clauses, situations
 from forenotice.conformance.handlers import evidence as hooks
-from forenotice.conformance.handlers.clauses import Clause
+from forenotice.conformance.handlers import situations
 from forenotice.conformance.handlers.evidence import ANSWERED, Evidence, Life, Preparation
-from forenotice.conformance.report import Finding, Verdict
+from forenotice.conformance.report import Finding, Report, Verdict
 from forenotice.emulator import faults
 from forenotice.emulator.request_log import LoggedRequest
 from forenotice.wire import versions
@@ -30,8 +33,8 @@ class Habits:
 
     approves: bool = False
     prepares: bool = False
-    tells: bool = False
-    """Its hooks say something of preparing, somewhere."""
+    has_hooks: bool = False
+    """Its hooks write something of preparing, somewhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,12 +46,12 @@ class Options:
 
 
 def habits(seen: Collection[Evidence]) -> Habits:
-    """Unless the plain situation was played, nothing is known of them but whether hooks speak."""
+    """Unless the plain situation was played, nothing is known of them but whether hooks write."""
     plain = [(evidence, life) for evidence in seen if evidence.situation.name == PLAIN for life in evidence.own]
     return Habits(
         approves=any(evidence.has_approved(life) for evidence, life in plain),
         prepares=any(hooks.about(evidence.prepared, life.id) for evidence, life in plain),
-        tells=any(evidence.prepared for evidence in seen),
+        has_hooks=any(evidence.prepared for evidence in seen),
     )
 
 
@@ -64,22 +67,43 @@ PASSED = Judgement(Verdict.PASSED)
 Judge = Callable[[Evidence, Options], Judgement]
 
 
+@dataclass(frozen=True, slots=True)
+class Clause:
+    id: str
+    short: str
+    """At the head of its column."""
+    says: str
+    judge: Judge
+
+    def finding(self, where: str, judgement: Judgement) -> Finding:
+        return Finding(clause=self.id, says=self.says, where=where, **asdict(judgement))
+
+
+ALL: list[Clause] = []
+
+
+def clause(clause_id: str, short: str, says: str) -> Callable[[Judge], Clause]:
+    def made(judge: Judge) -> Clause:
+        ALL.append(Clause(clause_id, short, says, judge))
+        return ALL[-1]
+
+    return made
+
+
 def judge(evidence: Evidence, options: Options) -> list[Finding]:
-    found = dict(_judged(evidence, options))
-    return [_finding(clause, evidence.situation.name, found[clause.id]) for clause in clauses.ALL]
+    saw = saw_document(evidence)
+    found = []
+    for clause in ALL:
+        # A handler that never saw a document could do nothing else; if its process ended at once, not even poll.
+        can_judge = saw or clause is runs or (clause is is_answered and evidence.exit_code is None)
+        judgement = clause.judge(evidence, options) if can_judge else _not_judged("it never saw a document")
+        found.append(clause.finding(evidence.situation.name, judgement))
+    return found
 
 
 def skipped(situation: str, why: str) -> list[Finding]:
     """Of one that was not played."""
-    return [_finding(clause, situation, _not_judged(why)) for clause in clauses.ALL]
-
-
-def _judged(evidence: Evidence, options: Options) -> Iterator[tuple[str, Judgement]]:
-    heard = saw_document(evidence)
-    for clause, judge_it in JUDGES.items():
-        # Whoever never saw a document could do nothing else, and a process that ended at once could not even ask.
-        can_judge = heard or clause == clauses.RUNS.id or (clause == clauses.ANSWERED.id and evidence.exit_code is None)
-        yield clause, judge_it(evidence, options) if can_judge else _not_judged("it never saw a document")
+    return [clause.finding(situation, _not_judged(why)) for clause in ALL]
 
 
 def _failed(expected: str, seen: str) -> Judgement:
@@ -90,14 +114,11 @@ def _not_judged(why: str) -> Judgement:
     return Judgement(Verdict.NOT_APPLICABLE, why=why)
 
 
-def _finding(clause: Clause, where: str, judgement: Judgement) -> Finding:
-    return Finding(clause=clause.id, says=clause.says, where=where, **asdict(judgement))
-
-
 # Its process, its polls
 
 
-def _runs(evidence: Evidence, _: Options) -> Judgement:
+@clause("process.runs", "runs", "Its process runs to the end")
+def runs(evidence: Evidence, _: Options) -> Judgement:
     fault = evidence.situation.fault
     if evidence.exit_code is not None:
         said = f"; it said last: {evidence.said}" if evidence.said else ""
@@ -107,7 +128,8 @@ def _runs(evidence: Evidence, _: Options) -> Judgement:
     return PASSED
 
 
-def _is_answered(evidence: Evidence, _: Options) -> Judgement:
+@clause("polling.answered", "asks", "Its polls are answered: address, header and api-version are right")
+def is_answered(evidence: Evidence, _: Options) -> Judgement:
     if saw_document(evidence):
         return PASSED
     expected = "a GET of /metadata/scheduledevents that is answered with a document"
@@ -118,13 +140,15 @@ def _is_answered(evidence: Evidence, _: Options) -> Judgement:
     return _failed(expected, f"{len(evidence.requests)} other requests {listened}, the last being {_told(last)}")
 
 
-def _goes_on(evidence: Evidence, _: Options) -> Judgement:
+@clause("polling.goes-on", "goes on", "It still polls when all is over")
+def goes_on(evidence: Evidence, _: Options) -> Judgement:
     if evidence.goes_on:
         return PASSED
     return _unless_ended(evidence, _failed("polls also after the last event is gone", "none"))
 
 
-def _notices(evidence: Evidence, options: Options) -> Judgement:
+@clause("noticing.in-time", "notices", "It sees an event about itself in time")
+def notices(evidence: Evidence, options: Options) -> Judgement:
     allowed = evidence.situation.allowed(options.within).total_seconds()
     judgement = _not_judged("no event here is about it, and shown for long enough")
     for life in evidence.own:
@@ -141,7 +165,8 @@ def _notices(evidence: Evidence, options: Options) -> Judgement:
 # Its preparation and its approvals
 
 
-def _prepares(evidence: Evidence, options: Options) -> Judgement:
+@clause("preparing.prepares", "prepares", "It prepares for an event about itself")
+def prepares(evidence: Evidence, options: Options) -> Judgement:
     prepared = [life for life in evidence.own if hooks.about(evidence.prepared, life.id)]
     missing = [life for life in evidence.own if life not in prepared and _had_time(evidence, options, life)]
     if missing and evidence.situation.fault and options.habits.prepares:
@@ -149,7 +174,8 @@ def _prepares(evidence: Evidence, options: Options) -> Judgement:
     return PASSED if prepared else _not_judged("its hooks say nothing of preparing")
 
 
-def _only_own(evidence: Evidence, _: Options) -> Judgement:
+@clause("approving.own", "own", "It approves no event that is only about others")
+def only_own(evidence: Evidence, _: Options) -> Judgement:
     for life in evidence.others:
         if any(evidence.approvals_of(life)):
             names = ", ".join(life.event.resources)
@@ -157,7 +183,8 @@ def _only_own(evidence: Evidence, _: Options) -> Judgement:
     return PASSED if evidence.others else _not_judged("no event here is only about others")
 
 
-def _only_known(evidence: Evidence, _: Options) -> Judgement:
+@clause("approving.known", "known", "It approves only what was announced")
+def only_known(evidence: Evidence, _: Options) -> Judgement:
     announced = {life.id for life in evidence.lives}
     for request, _lines in evidence.approvals:
         if unknown := set(request.event_ids) - announced:
@@ -167,7 +194,8 @@ def _only_known(evidence: Evidence, _: Options) -> Judgement:
     return PASSED if evidence.approvals else _not_judged("it approved nothing")
 
 
-def _approves(evidence: Evidence, options: Options) -> Judgement:
+@clause("approving.approves", "approves", "It approves what is its own to approve")
+def approves(evidence: Evidence, options: Options) -> Judgement:
     if evidence.situation.fails:
         return _not_judged("here it is not to approve")
     missing = [life for life in evidence.own if _is_to_be_approved(evidence, options, life)]
@@ -184,8 +212,9 @@ def _approves(evidence: Evidence, options: Options) -> Judgement:
     return _not_judged("no event here is its alone to approve" if evidence.exit_code is None else ENDED_EARLY)
 
 
-def _is_prepared(evidence: Evidence, options: Options) -> Judgement:
-    if not options.habits.tells:
+@clause("approving.prepared", "prepared", "It approves only after its preparation")
+def is_prepared(evidence: Evidence, options: Options) -> Judgement:
+    if not options.habits.has_hooks:
         return _not_judged("its hooks say nothing of preparing")
     judgement = _not_judged("it approved nothing of its own")
     for life in evidence.own:
@@ -197,7 +226,8 @@ def _is_prepared(evidence: Evidence, options: Options) -> Judgement:
     return judgement
 
 
-def _not_after_failure(evidence: Evidence, _: Options) -> Judgement:
+@clause("approving.not-failed", "not failed", "It does not approve after a preparation that failed")
+def not_after_failure(evidence: Evidence, _: Options) -> Judgement:
     failed = [life for life in evidence.own if any(map(hooks.has_failed, hooks.about(evidence.prepared, life.id)))]
     for life in failed:
         for _request, lines in evidence.approvals_of(life):
@@ -212,7 +242,8 @@ def _not_after_failure(evidence: Evidence, _: Options) -> Judgement:
 # Its recovery
 
 
-def _recovers_once(evidence: Evidence, _: Options) -> Judgement:
+@clause("recovering.once", "recovers", "It recovers once, when the event is over")
+def recovers_once(evidence: Evidence, _: Options) -> Judgement:
     judgement = _not_judged("its hooks say nothing of preparing or recovering")
     for life in evidence.own:
         times = len(hooks.about(evidence.recovered, life.id))
@@ -226,21 +257,6 @@ def _recovers_once(evidence: Evidence, _: Options) -> Judgement:
         elif prepared and life.is_survived:
             return _unless_ended(evidence, _failed("a recovery after the event", "none"))
     return judgement
-
-
-JUDGES: Mapping[str, Judge] = {
-    clauses.RUNS.id: _runs,
-    clauses.ANSWERED.id: _is_answered,
-    clauses.GOES_ON.id: _goes_on,
-    clauses.IN_TIME.id: _notices,
-    clauses.PREPARES.id: _prepares,
-    clauses.OWN.id: _only_own,
-    clauses.KNOWN.id: _only_known,
-    clauses.APPROVES.id: _approves,
-    clauses.PREPARED.id: _is_prepared,
-    clauses.NOT_FAILED.id: _not_after_failure,
-    clauses.ONCE.id: _recovers_once,
-}
 
 
 # What was seen
@@ -296,3 +312,40 @@ def _had_time(evidence: Evidence, options: Options, life: Life) -> bool:
 def _told(request: LoggedRequest) -> str:
     why = f" ({request.reason})" if request.reason else ""
     return f"{request.method} {request.target} that was answered {request.status or 'nothing'}{why}"
+
+
+# The scoreboard
+
+MARKS = {Verdict.PASSED: "✓", Verdict.FAILED: "✗", Verdict.NOT_APPLICABLE: "·"}
+FIRST = "situation"
+MOST_NAMES = 4
+CHANGING = re.compile(
+    r"[0-9A-F]{8}(-[0-9A-F]{4}){3}-[0-9A-F]{12}|forenotice-conformance-\w+|line \d+|:\d+|[0-9.]+ s\b|\d+ other",
+    re.IGNORECASE,
+)
+"""What may differ where the reason is the same: ids, folders, lines, ports, seconds, counts. The first is shown."""
+
+
+def rows(report: Report) -> Iterator[str]:
+    """A row for each situation, a column for each clause."""
+    verdicts = {(finding.where, finding.clause): finding.verdict for finding in report.findings}
+    situations = list(dict.fromkeys(finding.where for finding in report.findings))
+    widths = [max(map(len, (FIRST, *situations))), *(len(clause.short) for clause in ALL)]
+    yield _row([FIRST, *(clause.short for clause in ALL)], widths)
+    yield _row(["-" * widths[0], *(f":{'-' * (width - 2)}:" for width in widths[1:])], widths)
+    for situation in situations:
+        yield _row([situation, *(MARKS[verdicts[situation, clause.id]] for clause in ALL)], widths)
+
+
+def summary(report: Report) -> str:
+    verdicts: dict[str, set[Verdict]] = {}
+    for finding in report.findings:
+        verdicts.setdefault(finding.where, set()).add(finding.verdict)
+    clean = sum(Verdict.PASSED in found and Verdict.FAILED not in found for found in verdicts.values())
+    return f"{clean} of {len(verdicts)} situations without a failure"
+
+
+def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
+    name, *marks = cells
+    padded = (mark.center(width) for mark, width in zip(marks, widths[1:], strict=True))
+    return f"| {' | '.join((name.ljust(widths[0]), *padded))} |"

@@ -1,4 +1,4 @@
-"""Measuring a pause with real clocks: a process that is really stopped, and clocks that are set ahead."""
+"""Measuring a pause: clocks that a test sets, and a process that is really stopped."""
 
 import json
 import math
@@ -8,16 +8,20 @@ import subprocess
 import sys
 import threading
 import time
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from tests.acceptance.running import until
-from tests.agent.parts import RUNTIME
+from tests.agent.parts import RUNTIME, context
+from tests.agent.rules.builders import ME, after, event, started
 
 from forenotice.agent import freeze
 from forenotice.agent.freeze import Sampler
-from forenotice.agent.rules import pause
+from forenotice.agent.rules import pause, transitions
+from forenotice.agent.rules.saga import Pause, Saga
+from forenotice.runtime import Runtime, Started
 
 CHILD = """
 import dataclasses, json, sys
@@ -30,26 +34,20 @@ sys.stdin.readline()
 found = sampler.end()
 print(json.dumps(found and dataclasses.asdict(found)))
 """
-NOON = datetime(2026, 3, 9, 12, 0, 0, tzinfo=UTC)
-
-
-def watching() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "sampler"]
 
 
 def test_a_process_that_was_really_stopped_knows_for_how_long() -> None:
+    begun = time.monotonic()
     with subprocess.Popen(
         [sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as child:
         assert child.stdin is not None
         assert child.stdout is not None
         assert child.stdout.readline() == "begun\n"
-        _wait(0.2)
-        begun = time.monotonic()
         os.kill(child.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, child.pid, os.WSTOPPED)
         stopped = time.monotonic()
-        _wait(1.0)
+        until(lambda: time.monotonic() >= stopped + 1)
         # All that it has to do is waiting for it when it goes on.
         child.stdin.write("\n")
         child.stdin.flush()
@@ -58,155 +56,163 @@ def test_a_process_that_was_really_stopped_knows_for_how_long() -> None:
         found = json.loads(child.stdout.readline())
         most = time.monotonic() - begun
     assert found["by"] == "own clock"
-    assert found["resolution"] < 0.1
     assert least - found["resolution"] <= found["seconds"] <= most + found["resolution"]
 
 
-def _wait(seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    until(lambda: time.monotonic() >= deadline)
-
-
 class World:
-    """Clocks outside of this process, which a test may set ahead: so it is when this process alone stood still."""
+    """Clocks that a test sets; time passes for the sampler only in `run`."""
 
-    def __init__(self) -> None:
-        self.ahead = 1000.3
-        self.suspended = 0.0
-        self.looks = 0
+    def __init__(self, *, hardware: bool = False) -> None:
+        self.now, self.suspended, self.ahead = 100.0, 0.0, 1000.3
+        runtime = Runtime(monotonic=lambda: self.now, start_thread=self._start_thread)
+        self.sampler = Sampler(runtime, boot=lambda: self.now + self.suspended, hardware=self._hardware)
+        self._has_hardware = hardware
 
-    def hardware(self) -> int | None:
-        self.looks += 1
-        return math.floor(time.monotonic() + self.ahead)
+    def _start_thread(self, _run: object, _name: str) -> Started:
+        return _Idle()
 
-    def boot(self) -> float:
-        return time.monotonic() + self.suspended
+    def _hardware(self) -> int | None:
+        return math.floor(self.now + self.ahead) if self._has_hardware else None
 
-    def poll(self, sampler: Sampler, times: int = 1) -> None:
-        for _ in range(times):
-            asked = time.monotonic()
-            date = datetime.fromtimestamp(math.floor(asked + self.ahead), UTC)
-            sampler.dated(date, asked, time.monotonic())
+    def run(self, seconds: float, *, polls: bool = False) -> None:
+        for number in range(round(seconds / pause.TICK)):
+            self.now += pause.TICK
+            self.sampler.step()
+            if polls and number % 19 == 0:
+                date = datetime.fromtimestamp(math.floor(self.now + self.ahead), UTC)
+                self.sampler.dated(date, self.now, self.now)
+
+    def end(self) -> Pause:
+        self.now += pause.TICK
+        found = self.sampler.end()
+        assert found is not None
+        return found
 
 
-def nothing() -> None:
-    return None
+class _Idle:
+    def join(self, timeout: float | None = None) -> None: ...
 
 
-def test_what_only_the_endpoint_counted_is_found() -> None:
+@pytest.mark.parametrize(("hardware", "by"), [(False, "endpoint"), (True, "hardware clock")])
+def test_what_only_a_clock_outside_counted_is_found(hardware: bool, by: str) -> None:
+    world = World(hardware=hardware)
+    world.sampler.begin()
+    for _ in range(2):
+        world.run(30, polls=not hardware)
+        world.ahead += 3.5
+    world.ahead -= 3.5
+    world.run(0.5, polls=not hardware)
+    found = world.end()
+    assert found.by == by
+    assert found.seconds == pytest.approx(3.5, abs=found.resolution)
+    # One freeze tells nothing about the next.
+    world.sampler.begin()
+    world.run(3, polls=not hardware)
+    assert world.sampler.end() is None
+
+
+def test_time_in_suspension_is_found_on_the_clock_that_counts_it_from_the_start_on() -> None:
     world = World()
-    sampler = Sampler(RUNTIME, boot=time.monotonic, hardware=nothing)
-    world.poll(sampler, 200)
-    sampler.begin()  # What was before is of use, too.
-    world.ahead += 7
-    world.poll(sampler, 3)
-    found = sampler.end()
-    assert found is not None
-    assert found.by == "endpoint"
-    assert found.seconds == pytest.approx(7, abs=found.resolution)
-
-
-def test_what_only_the_hardware_clock_counted_is_found() -> None:
-    world = World()
-    sampler = Sampler(RUNTIME, boot=time.monotonic, hardware=world.hardware)
-    sampler.begin()
-    until(lambda: world.looks >= 2)
-    world.ahead += 7
-    found = sampler.end()
-    assert found is not None
-    assert found.by == "hardware clock"
-    assert found.seconds == pytest.approx(7, abs=found.resolution)
-
-
-def test_time_in_suspension_is_found_on_the_clock_that_counts_it() -> None:
-    world = World()
-    sampler = Sampler(RUNTIME, boot=world.boot, hardware=nothing)
-    sampler.begin()
-    _wait(2 * pause.TICK)
-    world.suspended += 5
-    found = sampler.end()
-    assert found is not None
-    assert found.by == "own clock"
-    assert found.seconds == pytest.approx(5, abs=0.5)
-
-
-def test_what_was_late_while_the_start_was_waited_for_is_not_counted() -> None:
-    world = World()
-    sampler = Sampler(RUNTIME, boot=world.boot, hardware=nothing)
-    sampler.begin()
-    assert sampler._since is None
-    sampler.not_yet(time.monotonic())
-    assert sampler._since is not None
-    _wait(2 * pause.TICK)
+    world.sampler.begin()
+    world.run(1)
     world.suspended += 50
-    _wait(3 * pause.TICK)
-    sampler.not_yet(time.monotonic())
+    world.run(1)
+    world.sampler.not_yet(world.now)
     world.suspended += 5
-    found = sampler.end()
-    assert found is not None
-    assert found.seconds == pytest.approx(5, abs=0.5)
-    assert sampler._since is None
+    found = world.end()
+    assert found.by == "own clock"
+    assert found.seconds == pytest.approx(5, abs=0.1)
 
 
-def test_nothing_is_found_where_nothing_was() -> None:
+def test_polls_from_before_are_of_use_and_nothing_is_found_where_nothing_was() -> None:
     world = World()
-    sampler = Sampler(RUNTIME, boot=world.boot, hardware=world.hardware)
-    sampler.begin()
-    world.poll(sampler, 10)
-    _wait(3 * pause.TICK)
-    world.poll(sampler, 10)
-    found = sampler.end()
-    assert found is None or found.by == "own clock", "this machine may be too busy for us, but no other clock moved on"
+    world.sampler.begin()
+    world.run(20, polls=True)
+    assert world.sampler.end() is None, "not watched from its start"
+    world.sampler.begin()
+    world.sampler.not_yet(world.now)
+    world.run(1, polls=True)
+    assert world.end() == pause.UNNOTICED
 
 
-def test_it_looks_only_while_a_freeze_is_near() -> None:
-    sampler = Sampler(RUNTIME, hardware=nothing)
-    sampler.dated(NOON, 1.0, 1.1)
-    assert not watching()
+def test_a_thread_samples_only_while_a_freeze_is_near() -> None:
+    def threads() -> int:
+        return sum(thread.name == "sampler" for thread in threading.enumerate())
+
+    sampler = Sampler(RUNTIME)
+    assert sampler._boot() >= time.monotonic() - 1
+    assert threads() == 0
     sampler.begin()
     sampler.begin()
-    assert len(watching()) == 1
+    assert threads() == 1
     sampler.end()
-    assert not watching()
-    assert sampler.end() is None
+    assert (threads(), sampler.end()) == (0, None)
 
 
-def test_one_freeze_says_nothing_about_the_next() -> None:
-    world = World()
-    sampler = Sampler(RUNTIME, boot=time.monotonic, hardware=nothing)
-    sampler.begin()
-    world.poll(sampler, 3)
-    world.ahead += 7
-    world.poll(sampler, 3)
-    assert sampler.end() is not None
-    sampler.begin()
-    world.poll(sampler, 3)
-    found = sampler.end()
-    assert found is None or found.by == "own clock"
-
-
-def test_the_clock_of_the_boot_is_never_behind_the_monotonic_one() -> None:
-    before = time.monotonic()
-    assert Sampler(RUNTIME)._boot() >= before
-
-
-def test_the_hardware_clock_is_read_where_there_is_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("content", "seconds"), [("1773057600\n", 1773057600), ("", None), ("soon\n", None)])
+def test_the_hardware_clock_is_read_where_there_is_one(tmp_path: Path, content: str, seconds: int | None) -> None:
     path = tmp_path / "since_epoch"
-    path.write_text("1773057600\n")
-    assert freeze.hardware_clock(path) == 1773057600
-
-
-@pytest.mark.parametrize("content", ["", "soon\n"])
-def test_one_that_says_nothing_is_none(tmp_path: Path, content: str) -> None:
-    path = tmp_path / "since_epoch"
-    path.write_text(content)
     assert freeze.hardware_clock(path) is None
+    path.write_text(content)
+    assert freeze.hardware_clock(path) == seconds
 
 
-def test_one_that_is_not_there_is_none(tmp_path: Path) -> None:
-    assert freeze.hardware_clock(tmp_path / "since_epoch") is None
+# Which events are watched, and what is made of it
 
 
-def test_this_machines_own_is_in_seconds_or_not_there() -> None:
-    seconds = freeze.hardware_clock()
-    assert seconds is None or seconds > 0
+def saga(of: str = ME, kind: str = "Freeze", *, left: float = 20, begun: bool = False) -> Saga:
+    not_before = datetime.now(UTC) + timedelta(seconds=left)
+    given = {"type": kind, "resources": (of,), "duration_seconds": 9}
+    seen = started(**given) if begun else event(not_before=not_before, **given)
+    found = transitions.appeared(seen, after(0), (ME, "web-7"))
+    return replace(found, started_at=after(0)) if begun else found
+
+
+@pytest.mark.parametrize(
+    ("seen", "watched"),
+    [
+        (saga(), True),
+        (saga(left=60), False),
+        (replace(saga(left=60), approving_at=after(0)), True),
+        (saga(begun=True), True),
+        (saga(kind="Reboot"), False),
+        (saga(of="web-7"), False),
+    ],
+)
+def test_freezes_of_this_machine_are_watched_when_they_are_near(seen: Saga, watched: bool) -> None:
+    world = World()
+    assert freeze.watch([seen], world.sampler, world.now) == watched
+    assert (world.sampler._ended is not None, world.sampler._since is not None) == (
+        watched,
+        watched and not seen.started_at,
+    )
+    assert not freeze.watch([], world.sampler, world.now)
+    assert world.sampler._ended is None
+
+
+@pytest.mark.parametrize(
+    ("watched", "ends", "seconds"),
+    [
+        pytest.param([saga()], saga(begun=True), 4, id="a pause"),
+        pytest.param([saga()], saga(begun=True), 0, id="without a pause"),
+        pytest.param([saga(begun=True)], saga(begun=True), None, id="not watched from its start"),
+        pytest.param([saga()], saga(), None, id="it never came"),
+        pytest.param([saga()], saga(of="web-7", begun=True), None, id="of another VM"),
+    ],
+)
+def test_the_pause_is_logged_and_kept_with_the_event(watched: list[Saga], ends: Saga, seconds: int | None) -> None:
+    world, shared = World(), context()
+    freeze.watch(watched, world.sampler, world.now)
+    world.run(1)
+    world.suspended += 50 if watched[0].started_at is None else 0
+    world.run(1)
+    freeze.watch(watched, world.sampler, world.now)
+    world.suspended += seconds or 0
+    world.now += pause.TICK
+    found = freeze.measured(ends, world.sampler, shared)
+    assert (found.pause and round(found.pause.seconds)) == seconds
+    page = shared.metrics.render()
+    assert ("\nforenotice_agent_freeze_measured_seconds " in page) == (seconds is not None)
+    assert ("\nforenotice_agent_freeze_expected_seconds 9" in page) == (seconds is not None)
+    logged = shared.log._stream.getvalue()  # type: ignore[union-attr]
+    assert ('"action": "freeze.measured"' in logged) == (ends.started_at is not None and ends.is_here)

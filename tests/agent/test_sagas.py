@@ -17,11 +17,9 @@ from forenotice.agent.rules import transitions
 from forenotice.agent.rules.saga import Saga, State
 from forenotice.agent.sagas import Sagas
 
-MEMOS = {"drain": "it ran"}
 
-
-def saga(number: int = 1, state: State = State.SEEN) -> Saga:
-    return replace(transitions.appeared(event(id=f"E{number}"), T0), state=state)
+def saga(number: int = 1, state: State = State.SEEN, **more: object) -> Saga:
+    return replace(transitions.appeared(event(id=f"E{number}"), T0), state=state, **more)  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -45,51 +43,34 @@ def test_what_goes_forward_is_written_first(tmp_path: Path) -> None:
         assert (found.sagas, found.writable) == ({}, False)
     assert found.begin(saga())
     assert found.writable
+    preparing = saga(state=State.PREPARING, configs={"drain": "{}"}, memos={"drain": "it ran"})
     with unwritable(found):
-        assert not found.keep(saga(state=State.PREPARING), {"drain": "{}"}, forward=True)
-        assert found.sagas["E1"].state is State.SEEN
-        assert not found.keep(replace(found.sagas["E1"], memos=MEMOS), {}, forward=True)
-    assert found.keep(saga(state=State.PREPARING), {"drain": "{}"}, forward=True)
-    assert found.keep(replace(found.sagas["E1"], memos=MEMOS), {}, forward=True)
-    again = sagas(tmp_path)
-    assert again.sagas["E1"] == replace(saga(state=State.PREPARING), memos=MEMOS)
-    assert again.configs == {"E1": {"drain": "{}"}}
+        assert not found.keep(preparing, forward=True)
+        assert found.sagas["E1"] == saga()
+        assert found.keep(replace(saga(), why="waits"), forward=True), "a sentence alone is not written"
+    assert found.keep(preparing, forward=True)
+    assert sagas(tmp_path).sagas["E1"] == preparing
     assert log.getvalue().count("The state directory can be used again") == 2
 
 
 def test_what_goes_back_is_done_and_written_later(tmp_path: Path) -> None:
     found = sagas(tmp_path)
-    found.begin(saga())
+    for number in (1, 2):
+        found.begin(saga(number))
     with unwritable(found):
-        assert found.keep(saga(state=State.RECOVERING), {}, forward=False)
+        for number in (1, 2):
+            assert found.keep(saga(number, State.RECOVERING))
         found.write_unwritten()
-        assert found.sagas["E1"].state is State.RECOVERING
-        assert kept(tmp_path) == {"E1": State.SEEN}
+        assert {each.state for each in found.live} == {State.RECOVERING}
+        assert kept(tmp_path) == {"E1": State.SEEN, "E2": State.SEEN}
+    found.keep(saga(1, State.RECOVERING, why="another sentence"))
+    assert kept(tmp_path) == {"E1": State.RECOVERING, "E2": State.SEEN}, "with what comes next"
     found.write_unwritten()
-    assert kept(tmp_path) == {"E1": State.RECOVERING}
-
-
-def test_what_was_left_is_written_with_what_comes_next(tmp_path: Path) -> None:
-    found = sagas(tmp_path)
-    found.begin(saga())
-    with unwritable(found):
-        found.keep(saga(state=State.RECOVERING), {}, forward=False)
-    found.keep(replace(saga(state=State.RECOVERING), why="another sentence"), {}, forward=False)
-    assert kept(tmp_path) == {"E1": State.RECOVERING}
-
-
-def test_sentences_alone_are_not_written(tmp_path: Path) -> None:
-    found = sagas(tmp_path)
-    found.begin(saga())
-    with unwritable(found):
-        assert found.keep(replace(saga(), why="waits"), {}, forward=True)
-        assert found.writable
-    assert found.sagas["E1"].why == "waits"
+    assert kept(tmp_path)["E2"] is State.RECOVERING
 
 
 def test_a_new_journal_is_settled_once(tmp_path: Path) -> None:
     found = sagas(tmp_path)
-    assert found.is_new()
     with unwritable(found):
         assert not found.mark_old(saga())
     assert found.is_new()
@@ -99,102 +80,46 @@ def test_a_new_journal_is_settled_once(tmp_path: Path) -> None:
     assert not sagas(tmp_path).is_new()
 
 
-def test_what_peers_told_is_remembered(tmp_path: Path) -> None:
-    found = sagas(tmp_path)
-    found.peer_ready("E1", "b", T0)
-    found.peer_ready("E1", "b", after(1))
-    assert sagas(tmp_path).peers == found.peers == {"E1": {"b": after(1)}}
-
-
 def test_only_so_many_that_are_over_are_remembered(tmp_path: Path) -> None:
     found = sagas(tmp_path)
+    assert found._journal is not None
+    found._journal._connection.execute("PRAGMA synchronous = OFF")
     for number in range(KEPT + 3):
         found.begin(saga(number))
         found.peer_ready(f"E{number}", "b", T0)
-        found.keep(saga(number, State.DONE), {}, forward=False)
-    assert (len(found.sagas), "E0" in found.sagas, found.live) == (KEPT, False, [])
-    assert (found.configs, found.peers) == ({}, {})
+        found.keep(saga(number, State.DONE))
+    assert (len(found.sagas), "E0" in found.sagas, found.live, found.peers) == (KEPT, False, [], {})
     assert [each.id for each in found.recent] == [f"E{number}" for number in range(KEPT - 7, KEPT + 3)]
 
 
-def test_no_journal_no_sagas(tmp_path: Path) -> None:
-    (tmp_path / "state").write_text("in the way")
-    found = sagas(tmp_path / "state")
-    assert (found.open, found.writable, found.is_new(), found.begin(saga())) == (False, False, False, False)
-    (tmp_path / "state").unlink()
-    found.try_to_open()
-    assert (found.open, found.writable) == (True, True)
-    found.close()
+# What peers report
 
 
-def test_a_peer_that_is_no_longer_ready_is_forgotten(tmp_path: Path) -> None:
+def test_the_readiness_of_peers_is_remembered_until_they_withdraw_it(tmp_path: Path) -> None:
     found = sagas(tmp_path)
-    found.peer_ready("E1", "b", T0)
-    found.peer_ready("E1", "c", T0)
-    found.peer_ready("E1", "b", None)
-    found.peer_ready("E1", "d", None)
-    assert sagas(tmp_path).peers == found.peers == {"E1": {"c": T0}}
-
-
-def test_that_a_peer_is_not_ready_is_written_as_soon_as_the_disk_allows_it(tmp_path: Path) -> None:
-    found = sagas(tmp_path)
-    found.peer_ready("E1", "b", T0)
+    for name, ready_at in (("b", T0), ("b", after(1)), ("c", T0), ("d", None)):
+        found.peer_ready("E1", name, ready_at)
+    assert sagas(tmp_path).peers == found.peers == {"E1": {"b": after(1), "c": T0}}
     with unwritable(found):
         found.peer_ready("E1", "b", None)
-    assert sagas(tmp_path).peers == {"E1": {"b": T0}}
+    assert sagas(tmp_path).peers["E1"].keys() == {"b", "c"}
     found.peer_ready("E1", "b", None)
-    assert sagas(tmp_path).peers == {}
+    assert sagas(tmp_path).peers == found.peers == {"E1": {"c": T0}}, "written as soon as the disk allows it"
 
 
-def test_who_was_ready_in_an_event_that_is_over_is_not_ready_when_it_comes_again(tmp_path: Path) -> None:
+def test_readiness_for_an_event_that_is_over_does_not_count_when_it_comes_again(tmp_path: Path) -> None:
     found = sagas(tmp_path)
     found.peer_ready("E1", "b", T0)
     assert found.begin(saga())
     assert sagas(tmp_path).peers == found.peers == {"E1": {"b": T0}}, "others may see it first"
-    found.keep(saga(state=State.DONE), {}, forward=False)
+    found.keep(saga(state=State.DONE))
     assert sagas(tmp_path).peers == found.peers == {}
     found.peer_ready("E1", "b", T0)
     found.begin(saga())
     assert sagas(tmp_path).peers == found.peers == {}
 
 
-def test_what_goes_back_is_done_from_a_disk_that_was_full_at_the_start(tmp_path: Path) -> None:
-    first = sagas(tmp_path)
-    first.mark_old(None)
-    first.begin(saga(1))
-    first.keep(saga(1, State.PREPARING), {"drain": "{}"}, forward=True)
-    first.begin(saga(2))
-    first.close()
-    log = io.StringIO()
-    with full_disk():
-        found = sagas(tmp_path, log)
-        assert (found.open, found.unread) == (False, False)
-        assert found.sagas["E1"] == saga(1, State.PREPARING)
-        assert found.configs == {"E1": {"drain": "{}"}, "E2": {}}
-        assert not found.begin(saga(3))
-        assert not found.keep(saga(2, State.PREPARING), {}, forward=True)
-        assert found.keep(saga(1, State.DONE), {}, forward=False)
-        found.try_to_open()
-        assert found.sagas["E1"].state is State.DONE
-    found.try_to_open()
-    found.write_unwritten()
-    assert (found.open, found.is_new(), list(found.configs)) == (True, False, ["E2"])
-    assert kept(tmp_path) == {"E1": State.DONE, "E2": State.SEEN}
-    assert log.getvalue().count("An event is resumed") == 2
-
-
-def test_a_journal_that_was_not_read_is_not_taken_for_none(tmp_path: Path) -> None:
-    assert not sagas(tmp_path / "other").unread
-    (tmp_path / "journal.db").mkdir()
-    found = sagas(tmp_path)
-    assert (found.open, found.unread) == (False, True)
-    (tmp_path / "journal.db").rmdir()
-    assert not found.unread
-
-
-def test_what_is_told_of_events_that_are_not_known_is_kept_for_a_while(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_readiness_for_unknown_events_is_kept_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = sagas(tmp_path)
     found.begin(saga())
     for name in ("E1", "E2"):
@@ -209,7 +134,7 @@ def test_what_is_told_of_events_that_are_not_known_is_kept_for_a_while(
         assert sagas(tmp_path).peers == each.peers == {"E1": {"b": T0}}
 
 
-def test_only_so_many_events_that_are_not_known_are_kept(tmp_path: Path) -> None:
+def test_peers_cannot_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = sagas(tmp_path)
     found.begin(saga())
     for number in range(1, KEPT + 4):
@@ -220,21 +145,58 @@ def test_only_so_many_events_that_are_not_known_are_kept(tmp_path: Path) -> None
     assert {"E1", "E2"} <= found.peers.keys()
     assert not {"E3", "E4"} & found.peers.keys()
     assert found._received_at.keys() == found.peers.keys()
-
-
-def test_no_event_has_any_number_of_vms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent_sagas, "MOST_PEERS", 2)
-    found = sagas(tmp_path)
-    for name in ("a", "b", "c"):
+    for name in ("c", "d"):
         found.peer_ready("E1", name, T0)
-    assert found.peers == {"E1": {"a": T0, "b": T0}}
+    assert found.peers["E1"] == {"b": T0, "c": T0}
 
 
-def test_it_is_opened_only_with_the_lock(tmp_path: Path) -> None:
+# Opening
+
+
+def test_what_goes_back_is_done_from_a_disk_that_was_full_at_the_start(tmp_path: Path) -> None:
+    first = sagas(tmp_path)
+    first.mark_old(None)
+    first.begin(saga(1))
+    first.keep(saga(1, State.PREPARING), forward=True)
+    first.begin(saga(2))
+    first.close()
+    log = io.StringIO()
+    with full_disk():
+        found = sagas(tmp_path, log)
+        assert (found.open, found.unread) == (False, False)
+        assert found.sagas["E1"] == saga(1, State.PREPARING)
+        assert not found.begin(saga(3))
+        assert not found.keep(saga(2, State.PREPARING), forward=True)
+        assert found.keep(saga(1, State.DONE))
+        found.try_to_open()
+        assert found.sagas["E1"].state is State.DONE
+    found.try_to_open()
+    found.write_unwritten()
+    assert (found.open, found.is_new()) == (True, False)
+    assert kept(tmp_path) == {"E1": State.DONE, "E2": State.SEEN}
+    assert log.getvalue().count("An event is resumed") == 2
+
+
+def test_while_there_is_no_journal_there_are_no_sagas(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("in the way")
+    found = sagas(tmp_path / "state")
+    assert (found.open, found.writable, found.is_new(), found.begin(saga())) == (False, False, False, False)
+    (tmp_path / "state").unlink()
+    assert not found.unread
+    found.try_to_open()
+    assert (found.open, found.writable) == (True, True)
+    (tmp_path / "other" / "journal.db").mkdir(parents=True, mode=0o700)
+    other = sagas(tmp_path / "other")
+    assert (other.open, other.unread) == (False, True), "what cannot be read is not taken for none"
+
+
+def test_it_is_opened_only_with_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = sagas(tmp_path)
     first.begin(saga())
     first.close()
     others = Lock(tmp_path)
+    monkeypatch.setattr("forenotice.agent.journal.LOCK_TIMEOUT", 0.01)
     found = sagas(tmp_path, lock=lambda: Lock(tmp_path).release())
     assert (found.open, found.sagas, found.unread) == (False, {}, True)
     others.release()
@@ -248,7 +210,7 @@ def test_a_journal_that_was_removed_is_made_anew_before_anything_goes_forward(tm
     found = sagas(state)
     found.mark_old(None)
     found.begin(saga(1))
-    found.keep(saga(1, State.PREPARING), {"drain": "{}"}, forward=True)
+    found.keep(saga(1, State.PREPARING), forward=True)
     found.begin(saga(2))
     state.rename(tmp_path / "gone")
     if replaced:
@@ -257,37 +219,30 @@ def test_a_journal_that_was_removed_is_made_anew_before_anything_goes_forward(tm
         other.begin(saga(3))
     else:
         (tmp_path / "state").write_text("in the way")
-        assert not found.keep(saga(1, State.APPROVED), {}, forward=True)
-        assert found.keep(saga(2, State.RECOVERING), {}, forward=False)
+        assert not found.keep(saga(1, State.APPROVED), forward=True)
+        assert found.keep(saga(2, State.RECOVERING))
         (tmp_path / "state").unlink()
         found.try_to_open()
-    assert found.keep(saga(1, State.APPROVED), {}, forward=True)
+    assert found.keep(saga(1, State.APPROVED), forward=True)
     found.write_unwritten()
     again = sagas(state)
     assert again.sagas["E1"].state is State.APPROVED
     assert again.sagas["E2"].state is (State.SEEN if replaced else State.RECOVERING)
     assert ("E3" in again.sagas, again.is_new()) == (replaced, False)
-    assert again.configs["E1"] == {"drain": "{}"}
 
 
 def test_what_others_could_have_written_is_not_read(tmp_path: Path) -> None:
-    found = sagas(tmp_path)
-    found.begin(saga())
-    found.close()
-    (tmp_path / "journal.db").chmod(0o666)
-    log = io.StringIO()
-    assert (sagas(tmp_path, log).sagas, "journal.db can be changed by other users" in log.getvalue()) == ({}, True)
-
-
-def test_what_others_could_have_written_is_not_even_looked_at(tmp_path: Path) -> None:
-    """A directory that cannot be locked is only read, and what goes back is done."""
-    found = sagas(tmp_path)
-    found.begin(saga())
-    found.close()
+    """Neither with the lock, nor from a directory that cannot be locked and is only read."""
 
     def unlockable() -> None:
         raise JournalError("read-only file system")
 
+    found = sagas(tmp_path)
+    found.begin(saga())
+    found.close()
     assert sagas(tmp_path, lock=unlockable).sagas
     (tmp_path / "journal.db").chmod(0o666)
+    log = io.StringIO()
+    assert not sagas(tmp_path, log).sagas
+    assert "journal.db can be changed by other users" in log.getvalue()
     assert not sagas(tmp_path, lock=unlockable).sagas

@@ -130,7 +130,7 @@ def test_a_handlers_message_is_in_the_status_but_not_on_the_network(tmp_path: Pa
         story.wait(60)
         story.turn()
     known.begin(transitions.appeared(event(), T0))
-    known.keep(replace(story.saga, memos={"drain": "of the handler"}), {}, forward=False)
+    known.keep(replace(story.saga, memos={"drain": "of the handler"}), forward=False)
     found = reporter(tmp_path, known)
     found.report("web-0")
     assert found.health().ready_why == "Reboot: preparing"
@@ -162,7 +162,7 @@ def test_an_agent_that_only_observes_is_as_ready_as_it_was(tmp_path: Path) -> No
     known, story = sagas(tmp_path, observe=True), Story()
     story.turn(observes=True)
     known.begin(transitions.appeared(event(), T0))
-    known.keep(story.saga, {}, forward=True)
+    known.keep(story.saga, forward=True)
     assert story.saga.out
     found = reporter(tmp_path, known, observe=True)
     found.report("web-0")

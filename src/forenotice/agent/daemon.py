@@ -14,11 +14,10 @@ from forenotice import settings as all_settings
 from forenotice.agent import config as configs
 from forenotice.agent import posix
 from forenotice.agent.config import Config, ConfigError
-from forenotice.agent.context import Context
+from forenotice.agent.context import Context, Log, Outlet
 from forenotice.agent.endpoint import PACE, Approver, Poller
 from forenotice.agent.freeze import Sampler
 from forenotice.agent.journal import JournalError, Lock
-from forenotice.agent.log import Log, Outlet
 from forenotice.agent.loop import Loop, Message, Parts, PeerReady, Quit, Reload
 from forenotice.agent.metrics import Metrics
 from forenotice.agent.network import Network

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from forenotice.agent.context import Context
-from forenotice.agent.metrics import Poll
 from forenotice.client import Client, News, Pace
 from forenotice.client.events import Document, Event
 from forenotice.client.negotiation import NEWEST
@@ -110,13 +109,13 @@ class Poller:
     def record(self, news: News) -> None:
         if news.error is not None:
             self._error = news.error.message
-            self._metrics.polled(Poll.ERROR)
+            self._metrics.polled("error")
             self._log.trouble("The endpoint cannot be used", action="poll.failed", reason=self._error)
             return
         self._error = ""
         self.ahead = timedelta(seconds=self._client.ahead)
         self._good_at = news.answered_at
-        self._metrics.polled(Poll.OK if news.changed else Poll.UNCHANGED)
+        self._metrics.polled("ok" if news.changed else "unchanged")
         self._log.over("The endpoint answers again", action="poll.failed")
         if self._version != (version := self._client.api_version):
             self._version = version

@@ -47,7 +47,7 @@ class Sampler:
         hardware: Callable[[], int | None] = hardware_clock,
     ) -> None:
         """`boot` is a monotonic clock that counts while the machine is suspended, where there is one."""
-        self._runtime = runtime
+        self._monotonic, self._start_thread = runtime.monotonic, runtime.start_thread
         self._boot = boot or (runtime.monotonic if _BOOT is None else lambda: time.clock_gettime(_BOOT))
         self._hardware = hardware
         self._lock = threading.Lock()
@@ -55,8 +55,6 @@ class Sampler:
         self._ended: threading.Event | None = None
         """While it samples, ends the thread."""
         self._thread: Started | None = None
-        self._lapses: deque[Lapse] = deque(maxlen=MOST)
-        self._readings: deque[Reading] = deque(maxlen=MOST)
         self._since: float | None = None
 
     def dated(self, date: datetime, asked_at: float, answered_at: float) -> None:
@@ -66,14 +64,33 @@ class Sampler:
 
     def begin(self) -> None:
         """A Freeze is near; calling it again changes nothing."""
+        if self._ended is not None:
+            return
         with self._lock:
-            if self._ended is None:
-                self._dates = deque(self._dates, MOST)
-                self._lapses, self._readings = deque(maxlen=MOST), deque(maxlen=MOST)
-                self._ended, self._since, self._thread = threading.Event(), None, None
-                sample = partial(self._sample, self._ended, self._lapses, self._readings)
-                with contextlib.suppress(RuntimeError):  # No more threads: the endpoint's Date may still show it.
-                    self._thread = self._runtime.start_thread(sample, "sampler")
+            self._dates = deque(self._dates, MOST)
+        self._lapses: deque[Lapse] = deque(maxlen=MOST)
+        self._readings: deque[Reading] = deque(maxlen=MOST)
+        self._last, self._read_at = (self._monotonic(), self._boot()), -math.inf
+        self._ended, self._since, self._thread = threading.Event(), None, None
+        with contextlib.suppress(RuntimeError):  # No more threads: the endpoint's Date may still show it.
+            self._thread = self._start_thread(partial(self._run, self._ended), "sampler")
+
+    def _run(self, ended: threading.Event) -> None:
+        while not ended.wait(pauses.TICK):
+            self.step()
+
+    def step(self, *, last: bool = False) -> None:
+        """Look at the clocks, as the thread does all the time."""
+        (before, boot_before), (now, boot) = self._last, (self._monotonic(), self._boot())
+        self._last = (now, boot)
+        lapse = Lapse(now - before, boot - boot_before, now)
+        if lapse.late:
+            self._lapses.append(lapse)
+        if last or now >= self._read_at:
+            self._read_at = now + HARDWARE_INTERVAL
+            after, seconds = self._monotonic(), self._hardware()
+            if seconds is not None:
+                self._readings.append(Reading(seconds, after, self._monotonic()))
 
     def not_yet(self, asked_at: float) -> None:
         """An endpoint that was polled at that moment has not started it: ticks that were late before do not count."""
@@ -81,15 +98,17 @@ class Sampler:
 
     def end(self) -> Pause | None:
         """It is over, and the endpoint was polled since. None: it was not watched from its start."""
-        with self._lock:
-            ended, self._ended = self._ended, None
-            if ended is None:
-                return None
-            dates, self._dates = self._dates, deque(maxlen=REMEMBERED)
-            since, self._since = self._since, None
+        ended, self._ended = self._ended, None
+        if ended is None:
+            return None
         ended.set()
         if self._thread:
             self._thread.join(JOIN)
+            # It may end just after the pause: the time until then counts.
+            self.step(last=True)
+        with self._lock:
+            dates, self._dates = self._dates, deque(maxlen=REMEMBERED)
+        since, self._since = self._since, None
         noticed = pauses.measure(
             lapses=list(self._lapses),
             dates=dates,
@@ -97,23 +116,6 @@ class Sampler:
             since=-math.inf if since is None else since,
         )
         return noticed or (None if since is None else pauses.UNNOTICED)
-
-    def _sample(self, stop: threading.Event, lapses: deque[Lapse], readings: deque[Reading]) -> None:
-        monotonic, boot = self._runtime.monotonic(), self._boot()
-        read_at, ended = monotonic, False
-        while not ended:
-            # It may end just after the pause: the time until then counts.
-            ended = stop.wait(pauses.TICK)
-            before, boot_before = monotonic, boot
-            monotonic, boot = self._runtime.monotonic(), self._boot()
-            lapse = Lapse(monotonic - before, boot - boot_before, monotonic)
-            if lapse.late:
-                lapses.append(lapse)
-            if ended or monotonic >= read_at:
-                read_at = monotonic + HARDWARE_INTERVAL
-                after, seconds = self._runtime.monotonic(), self._hardware()
-                if seconds is not None:
-                    readings.append(Reading(seconds, after, self._runtime.monotonic()))
 
 
 def watch(live: Iterable[Saga], sampler: Sampler, asked_at: float | None) -> bool:
@@ -141,7 +143,9 @@ def measured(saga: Saga, sampler: Sampler, context: Context) -> Saga:
     announced = saga.event.duration_seconds
     fields: dict[str, object] = {}
     if pause:
-        context.metrics.froze(pause.seconds, None if announced is None or announced < 0 else announced)
+        expected = None if announced is None or announced < 0 else announced
+        context.metrics.show("freeze_measured_seconds", pause.seconds)
+        context.metrics.show("freeze_expected_seconds", expected)
         fields = {"seconds": round(pause.seconds, 3), "resolution": pause.resolution, "by": pause.by}
     fields |= {"event_id": saga.id, "announced_seconds": announced}
     context.log.info("A freeze is over", action="freeze.measured", **fields)

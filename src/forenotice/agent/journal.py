@@ -4,10 +4,9 @@ import contextlib
 import errno
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -26,19 +25,15 @@ TEMPORARY = frozenset(
     for name in ("AUTH", "BUSY", "CANTOPEN", "FULL", "IOERR", "LOCKED", "NOMEM", "PERM", "READONLY")
 )
 """Errors that may go away; all others are about the file's content."""
-TABLES = {
-    "sagas": "id TEXT PRIMARY KEY, live INTEGER NOT NULL, number INTEGER NOT NULL, content TEXT NOT NULL",
-    "handlers": "saga TEXT NOT NULL, name TEXT NOT NULL, config TEXT NOT NULL, PRIMARY KEY (saga, name)",
-    "peers": "event TEXT NOT NULL, name TEXT NOT NULL, ready_at TEXT NOT NULL, PRIMARY KEY (event, name)",
-    "marks": "name TEXT PRIMARY KEY",
-}
-COLUMNS = {
-    "sagas": "id, live, number, content",
-    "handlers": "saga, name, config",
-    "peers": "event, name, ready_at",
-    "marks": "name",
-}
-SCHEMA = "".join(f"CREATE TABLE IF NOT EXISTS {name} ({columns});" for name, columns in TABLES.items())
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS sagas (
+    id TEXT PRIMARY KEY, live INTEGER NOT NULL, number INTEGER NOT NULL, content TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS peers (
+    event TEXT NOT NULL, name TEXT NOT NULL, ready_at TEXT NOT NULL, PRIMARY KEY (event, name)
+);
+"""
+PROBE = "SELECT id, live, number, content, event, name, ready_at FROM sagas, peers LIMIT 0"
 
 
 class JournalError(errors.UnavailableError):
@@ -59,44 +54,42 @@ class Journal:
         self.put_aside: Path | None = None
         self.dropped = 0
         """Sagas that could not be read, of a journal that otherwise could."""
-        path = directory / FILE
+        self._path = path = directory / FILE
         if not writable:
-            with _reading():
+            with _translated("the journal cannot be read"):
                 secret_files.require_directory(directory, NOUN)
                 self._connection = _open_for_reading(path)
             return
-        try:
+        with _translated(f"the state directory {directory} cannot be used"):
             secret_files.make_directory(directory, NOUN)
             try:
                 self._connection = _open(path)
             except sqlite3.Error as error:
-                if is_temporary(error):
+                if _is_temporary(error):
                     raise
-                self.put_aside = _put_aside(path)
+                self.put_aside = _unused_name(path)
+                path.rename(self.put_aside)
+                for suffix in ("-wal", "-shm"):
+                    path.with_name(path.name + suffix).unlink(missing_ok=True)
                 self._connection = _open(path)
-            self._drop_unreadable(path)
-            self._path, self._file = path, path.stat()
-        except (OSError, sqlite3.Error) as error:
-            raise JournalError(f"the state directory {directory} cannot be used: {error}") from None
+            with _closed_on_error(self._connection):
+                self._drop_unreadable()
+                self._file = path.stat()
 
-    def _drop_unreadable(self, path: Path) -> None:
-        try:
-            sagas, unreadable = _sagas(self._connection)
-            if not unreadable:
-                return
-            self.put_aside = _unused_name(path)
-            make_file(self.put_aside)
-            with contextlib.closing(sqlite3.connect(self.put_aside)) as copy:
-                self._connection.backup(copy)
-            with self._transaction() as connection:
-                connection.executemany("DELETE FROM sagas WHERE rowid = ?", [(row,) for row in unreadable])
-                if not any(saga.live for saga in sagas):
-                    # As after the loss of the whole journal: what was prepared is unknown.
-                    connection.execute("DELETE FROM marks")
-            self.dropped = len(unreadable)
-        except BaseException:
-            self._connection.close()
-            raise
+    def _drop_unreadable(self) -> None:
+        sagas, unreadable = _sagas(self._connection)
+        if not unreadable:
+            return
+        self.put_aside = _unused_name(self._path)
+        _make_file(self.put_aside)
+        with contextlib.closing(sqlite3.connect(self.put_aside)) as copy:
+            self.copy_to(copy)
+        with self._transaction() as connection:
+            connection.executemany("DELETE FROM sagas WHERE rowid = ?", [(row,) for row in unreadable])
+            if not any(saga.live for saga in sagas):
+                # As after the loss of the whole journal: what was prepared is unknown.
+                connection.execute("PRAGMA user_version = 0")
+        self.dropped = len(unreadable)
 
     def close(self) -> None:
         self._connection.close()
@@ -109,41 +102,35 @@ class Journal:
         return _is_still(self._path, self._file)
 
     def sagas(self) -> list[Saga]:
-        with _reading():
+        with _translated("the journal cannot be read"):
             return _sagas(self._connection)[0]
 
-    def configs(self, saga: str) -> Mapping[str, str]:
-        """The configuration of each handler as it was when it prepared."""
-        return dict(self._rows("SELECT name, config FROM handlers WHERE saga = ?", saga))
-
-    def peers(self) -> Mapping[str, Mapping[str, datetime]]:
+    def peers(self) -> dict[str, dict[str, datetime]]:
         """Since when peers are ready, by event and name. Peers will send again what cannot be read."""
         found: dict[str, dict[str, datetime]] = {}
-        for event, name, ready_at in self._rows("SELECT event, name, ready_at FROM peers"):
+        with _translated("the journal cannot be read"):
+            rows = self._connection.execute("SELECT event, name, ready_at FROM peers").fetchall()
+        for event, name, ready_at in rows:
             with contextlib.suppress(ValueError):
                 found.setdefault(event, {})[name] = datetime.fromisoformat(ready_at)
         return found
 
     def is_new(self) -> bool:
         """Whether what was prepared before it was made is not settled yet."""
-        return not self._rows("SELECT name FROM marks")
+        with _translated("the journal cannot be read"):
+            (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+            return not version
 
-    def write(self, saga: Saga, configs: Mapping[str, str], *, anew: bool = False) -> None:
+    def write(self, saga: Saga, *, anew: bool = False) -> None:
         """Durable when this returns. `anew` forgets an earlier saga of the same event."""
         with self._transaction() as connection:
-            if anew:
-                connection.execute("DELETE FROM handlers WHERE saga = ?", (saga.id,))
             if not saga.live or anew:
                 # For an event that is new here, peers may have reported before.
                 connection.execute("DELETE FROM peers WHERE event IN (SELECT id FROM sagas WHERE id = ?)", (saga.id,))
             connection.execute(
                 "INSERT INTO sagas SELECT ?1, ?2, coalesce(max(number), 0) + 1, ?3 FROM sagas WHERE true"
                 " ON CONFLICT (id) DO UPDATE SET live = excluded.live, content = excluded.content",
-                (saga.id, saga.live, _encoded(saga)),
-            )
-            connection.executemany(
-                "INSERT INTO handlers VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET config = excluded.config",
-                [(saga.id, name, config) for name, config in configs.items()],
+                (saga.id, saga.live, msgspec.json.encode(saga).decode()),
             )
             if not saga.live:
                 connection.execute(
@@ -151,14 +138,14 @@ class Journal:
                     " (SELECT id FROM sagas WHERE NOT live ORDER BY number DESC LIMIT ?)",
                     (KEPT,),
                 )
-                connection.execute("DELETE FROM handlers WHERE saga NOT IN (SELECT id FROM sagas)")
 
     def mark_old(self, first: Saga | None) -> None:
         """What was prepared before is settled: by this saga, or nothing was."""
         with self._transaction() as connection:
-            connection.execute("REPLACE INTO marks VALUES ('old')")
+            connection.execute("PRAGMA user_version = 1")
             if first:
-                connection.execute("REPLACE INTO sagas VALUES (?, ?, 0, ?)", (first.id, True, _encoded(first)))
+                content = msgspec.json.encode(first).decode()
+                connection.execute("REPLACE INTO sagas VALUES (?, true, 0, ?)", (first.id, content))
 
     def peer_ready(self, event: str, name: str, ready_at: datetime | None) -> None:
         """None: it is not ready, or no longer."""
@@ -176,22 +163,12 @@ class Journal:
         with self._transaction() as connection:
             connection.execute("DELETE FROM peers WHERE event = ?", (event,))
 
-    def _rows(self, query: str, *values: str) -> list[Any]:
-        with _reading():
-            return self._connection.execute(query, values).fetchall()
-
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        try:
+        with _translated("the journal cannot be written"):
             self._connection.execute("BEGIN IMMEDIATE")
-            yield self._connection
-            self._connection.execute("COMMIT")
-        except BaseException as error:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            if isinstance(error, sqlite3.Error):
-                raise JournalError(f"the journal cannot be written: {error}") from None
-            raise
+            with self._connection:
+                yield self._connection
 
 
 class Copy(Journal):
@@ -201,14 +178,11 @@ class Copy(Journal):
         """JournalError, RefusedError: as for the journal itself. Unreadable sagas are left out."""
         self.put_aside, self.dropped = None, 0
         self._connection = _connect(":memory:")
-        try:
+        with _closed_on_error(self._connection), _translated("the journal cannot be read"):
             if (directory / FILE).exists():
-                with _reading(), contextlib.closing(Journal(directory, writable=False)) as found:
+                with contextlib.closing(Journal(directory, writable=False)) as found:
                     found.copy_to(self._connection)
             self._connection.executescript(SCHEMA)
-        except BaseException:
-            self._connection.close()
-            raise
 
     def is_there(self) -> bool:
         return True
@@ -222,22 +196,20 @@ class Lock:
 
         RefusedError: other users can change the content of the directory.
         """
-        path = directory / LOCK_FILE
-        try:
+        self._path = path = directory / LOCK_FILE
+        with _translated(f"the state directory {directory} cannot be used"):
             secret_files.make_directory(directory, NOUN)
             try:
                 self._connection = _lock(path, LOCK_TIMEOUT)
             except sqlite3.Error as error:
-                if is_temporary(error):
+                if "locked" in str(error):
+                    raise errors.ConflictError(f"another agent runs on the state directory {directory}") from None
+                if _is_temporary(error):
                     raise
                 # It has no content that could be lost.
                 path.unlink()
                 self._connection = _lock(path, LOCK_TIMEOUT)
-            self._path, self._file = path, path.stat()
-        except (OSError, sqlite3.Error) as error:
-            if "locked" in str(error):
-                raise errors.ConflictError(f"another agent runs on the state directory {directory}") from None
-            raise JournalError(f"the state directory {directory} cannot be used: {error}") from None
+            self._file = path.stat()
 
     def is_there(self) -> bool:
         """Whether it excludes others: not when the file was removed."""
@@ -257,7 +229,7 @@ def is_running(directory: Path) -> bool | None:
     except sqlite3.Error as error:
         if "locked" in str(error):
             return True
-        return None if is_temporary(error) else False
+        return None if _is_temporary(error) else False
     except OSError:
         return None
     return False
@@ -271,7 +243,7 @@ def may_exist(directory: Path) -> bool:
         return True
 
 
-def make_file(path: Path) -> None:
+def _make_file(path: Path) -> None:
     """SQLite would use the umask's mode, follow a symbolic link, and block on a pipe."""
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "it is not a file", str(path))
@@ -279,17 +251,26 @@ def make_file(path: Path) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
-def is_temporary(error: sqlite3.Error) -> bool:
+def _is_temporary(error: sqlite3.Error) -> bool:
     # Python's own errors, such as for bytes that are not UTF-8, have no code.
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF in TEMPORARY
 
 
 @contextlib.contextmanager
-def _reading() -> Iterator[None]:
+def _translated(problem: str) -> Iterator[None]:
     try:
         yield
     except (OSError, sqlite3.Error) as error:
-        raise JournalError(f"the journal cannot be read: {error}") from None
+        raise JournalError(f"{problem}: {error}") from None
+
+
+@contextlib.contextmanager
+def _closed_on_error(connection: sqlite3.Connection) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        connection.close()
+        raise
 
 
 def _is_still(path: Path, opened: os.stat_result) -> bool:
@@ -303,38 +284,23 @@ def _is_still(path: Path, opened: os.stat_result) -> bool:
 
 
 def _connect(place: Path | str, *statements: str, timeout: float = 5.0, uri: bool = False) -> sqlite3.Connection:
-    """Closed again if a statement fails."""
     connection = sqlite3.connect(place, timeout=timeout, isolation_level=None, uri=uri)
-    connection.text_factory = _text
-    try:
+    # One text that cannot be read does not fail the whole query.
+    connection.text_factory = lambda content: content.decode(errors="replace")
+    with _closed_on_error(connection):
         for statement in statements:
             connection.execute(statement).fetchall()
-    except BaseException:
-        connection.close()
-        raise
     return connection
 
 
-def _text(content: bytes) -> str:
-    """One text that cannot be read does not fail the whole query."""
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        return ""
-
-
 def _open(path: Path) -> sqlite3.Connection:
-    make_file(path)
+    _make_file(path)
     connection = _connect(path, "PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL")
-    try:
+    with _closed_on_error(connection):
         if connection.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
             raise sqlite3.DatabaseError("database disk image is malformed")
         connection.executescript(SCHEMA)
-        for table, columns in COLUMNS.items():
-            connection.execute(f"SELECT {columns} FROM {table} LIMIT 0")  # noqa: S608
-    except BaseException:
-        connection.close()
-        raise
+        connection.execute(PROBE)
     return connection
 
 
@@ -352,7 +318,7 @@ def _open_for_reading(path: Path) -> sqlite3.Connection:
 
 
 def _lock(path: Path, timeout: float) -> sqlite3.Connection:
-    make_file(path)
+    _make_file(path)
     connection = _connect(path, "BEGIN EXCLUSIVE", timeout=timeout)
     if not os.access(path, os.W_OK):
         # SQLite then only takes a lock for reading, which excludes nobody.
@@ -361,24 +327,17 @@ def _lock(path: Path, timeout: float) -> sqlite3.Connection:
     return connection
 
 
-def _encoded(saga: Saga) -> str:
-    return msgspec.json.encode(saga).decode()
-
-
 def _sagas(connection: sqlite3.Connection) -> tuple[list[Saga], list[int]]:
     """Those that can be read, the oldest first, and the rows of those that cannot."""
     sagas, unreadable = [], []
     query = "SELECT rowid, id, CAST(content AS BLOB) FROM sagas ORDER BY number"
     for row, name, content in connection.execute(query).fetchall():
-        try:
+        with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, TypeError):
             saga = msgspec.json.decode(content, type=Saga)
-        except (msgspec.MsgspecError, UnicodeDecodeError, TypeError):
-            unreadable.append(row)
-            continue
-        if saga.id == name:
-            sagas.append(saga)
-        else:
-            unreadable.append(row)
+            if saga.id == name:
+                sagas.append(saga)
+                continue
+        unreadable.append(row)
     return sagas, unreadable
 
 
@@ -386,12 +345,4 @@ def _unused_name(path: Path) -> Path:
     number = 1
     while (kept := path.with_name(f"{FILE}.unreadable-{number}")).exists():
         number += 1
-    return kept
-
-
-def _put_aside(path: Path) -> Path:
-    kept = _unused_name(path)
-    path.rename(kept)
-    for suffix in ("-wal", "-shm"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
     return kept

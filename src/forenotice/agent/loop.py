@@ -4,10 +4,11 @@ import queue
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
+from typing import ParamSpec
 
 from forenotice.agent import freeze
 from forenotice.agent.config import Config
@@ -15,11 +16,10 @@ from forenotice.agent.context import Context
 from forenotice.agent.endpoint import ApprovalResult, Approver, EventList, Named, Polled, Poller
 from forenotice.agent.freeze import Sampler
 from forenotice.agent.handlers import GRACE, Work, facts
-from forenotice.agent.metrics import Approval
 from forenotice.agent.network import Network
 from forenotice.agent.rules import transitions
 from forenotice.agent.rules.policy import Phase
-from forenotice.agent.rules.saga import ProcessGroup, Saga, SagaIndex, State, memo
+from forenotice.agent.rules.saga import ProcessGroup, Saga, SagaIndex, State, Step, memo
 from forenotice.agent.rules.transitions import Approve, Begin, Displace, Effect, Stop, View
 from forenotice.agent.sagas import Sagas
 from forenotice.agent.workers import Ended, HandlerSet, Job, Workers
@@ -31,6 +31,7 @@ LEAST_REST = 60
 """The loop rests this many times as long as its last turn took, so that hundreds of events cost little."""
 WRITE_SECONDS = 10.0
 """In which a handler's memo must have been written."""
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class PeerReady:
     ready_at: datetime | None
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Note:
     """A change of its saga that a handler waits for until it is written."""
 
@@ -49,8 +50,7 @@ class Note:
     """None: the attempt is over."""
     forward: bool
     """The handler must not go on if it cannot be written."""
-    written: bool = False
-    answered: threading.Event = field(default_factory=threading.Event)
+    written: "queue.SimpleQueue[bool]" = field(default_factory=queue.SimpleQueue)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +83,11 @@ class Loop:
         self._context = context = parts.context
         self._observe = context.observe
         self._parts = parts
-        self._sagas = parts.sagas
+        self._sagas, self._workers = parts.sagas, parts.workers
         self._log, self._metrics, self._monotonic = context.log, context.metrics, context.runtime.monotonic
         self._events = EventList()
-        self._me = config.name
+        self.me = config.name
+        """This VM's name; empty while it is unknown."""
         self._quitting = False
         self._stirred = False
         """Something has happened since the last turn that a saga may have waited for."""
@@ -97,24 +98,22 @@ class Loop:
         self.configure(config)
 
     @property
-    def me(self) -> str:
-        """This VM's name; empty while it is unknown."""
-        return self._me
-
-    @property
     def names(self) -> tuple[str, ...]:
         """The VMs that this agent acts for, its own first; none while that is unknown."""
-        return (self._me, *self._config.act_for) if self._me else ()
+        return (self.me, *self._config.act_for) if self.me else ()
 
     def configure(self, config: Config) -> None:
         self._config = config
-        self._handlers = HandlerSet(config.handlers, self._context.runtime)
+        self._handlers = HandlerSet(config.handlers)
 
     def run(self, *, reload: Callable[[], None], after_turn: Callable[[], None]) -> None:
         self._sagas.try_to_open()
         while not self._quitting:
             for message in self._received():
-                self._guard(reload if isinstance(message, Reload) else partial(self._take, message))
+                if isinstance(message, Reload):
+                    self._guard(reload)
+                else:
+                    self._guard(self._take, message)
             if not self._quitting and (self._stirred or self._monotonic() >= self._due):
                 begun = time.thread_time()
                 self._stirred = False
@@ -124,10 +123,10 @@ class Loop:
                 self._due = self._monotonic() + min(IDLE_TURN, max(usual, LEAST_REST * (time.thread_time() - begun)))
         self._finish()
 
-    def _guard(self, act: Callable[[], None]) -> None:
+    def _guard(self, act: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
         """A defect ends what it occurred in, and no more: the agent goes on."""
         try:
-            act()
+            act(*args, **kwargs)
         except Exception as error:
             place = traceback.extract_tb(error.__traceback__, limit=-1)[0]
             reason = f"{type(error).__name__} in {place.name}, line {place.lineno}: {error}"
@@ -151,17 +150,16 @@ class Loop:
                     self._parts.sampler.dated(news.date, news.asked_at, news.answered_at)
                 stirred = self._events.record(news)
             case Named(me):
-                if me != self._me:
+                if me != self.me:
                     self._log.info("This VM's name is known", action="agent.named", name=me)
-                self._me = me
+                self.me = me
             case ApprovalResult():
                 self._approved(message)
             case PeerReady(event, name, ready_at):
                 self._sagas.peer_ready(event.upper(), name.lower(), ready_at)
             case Note():
                 after = message.change(self._sagas.sagas[message.job.saga])
-                message.written = after is not None and self._sagas.keep(after, {}, forward=message.forward)
-                message.answered.set()
+                message.written.put(after is not None and self._sagas.keep(after, forward=message.forward))
             case Ended():
                 self._ended(message)
             case Quit():
@@ -172,28 +170,27 @@ class Loop:
         self._parts.approver.record(result)
         saga = self._sagas.sagas[result.saga]
         if result.error:
-            self._metrics.approved(Approval.REFUSED if result.refused else Approval.ERROR)
+            self._metrics.count("approvals_total", "refused" if result.refused else "error")
             self._log.trouble("An approval did not succeed", action="approval.failed", reason=result.error)
             if result.refused and result.first:
                 self._keep(transitions.refused(saga))
             return
-        self._metrics.approved(Approval.ACCEPTED)
+        self._metrics.count("approvals_total", "accepted")
         self._log.over("Approvals succeed again", action="approval.failed")
         self._log.info("An event is approved", action="approval.done", event_id=saga.id, type=saga.event.type)
         self._keep(transitions.approved(saga, self._now()))
 
     def _ended(self, ended: Ended) -> None:
         job, outcome = ended.job, ended.outcome
-        if not self._parts.workers.finish(ended):
+        if not self._workers.finish(ended):
             return
         saga = self._sagas.sagas[job.saga]
         step = saga.step(job.phase, job.handler)
         if step is None or (self._quitting and not outcome.ok):
             # Ended by us: the journal shows it as running, and the next agent does it again.
             return
-        interrupted = ended.interrupted or (job in self._displaced and not outcome.ok)
+        interrupted = outcome.interrupted or (job in self._displaced and not outcome.ok)
         self._displaced.discard(job)
-        level = self._log.info if outcome.ok or interrupted else self._log.warning
         if interrupted:
             after = transitions.interrupted(saga, step)
             text, action = "A handler was stopped, and begins again", "step.interrupted"
@@ -208,6 +205,7 @@ class Loop:
             text, action = "A handler would have run" if outcome.ok else "A handler could not run", "step.observed"
         elif not interrupted:
             self._metrics.stepped(job.handler, job.phase, ok=outcome.ok, seconds=ended.seconds)
+        level = self._log.info if outcome.ok or interrupted else self._log.warning
         level(
             text,
             action=action,
@@ -223,7 +221,7 @@ class Loop:
         if not self._sagas.open:
             self._sagas.try_to_open()
         self._sagas.write_unwritten()
-        for ended in self._parts.workers.give_up():
+        for ended in self._workers.give_up():
             self._ended(ended)
         self._end_abandoned()
         document = self._events.document
@@ -232,7 +230,7 @@ class Loop:
         self._index = SagaIndex(self._sagas.sagas.values())
         for saga in sorted(self._sagas.live, key=lambda saga: saga.event.deadline or saga.seen_at):
             if saga.state.returning or self._events.knows(saga.id):
-                self._guard(partial(self._look_at, saga))
+                self._guard(self._look_at, saga)
         self._parts.poller.hurry(freeze.watch(self._sagas.live, self._parts.sampler, self._events.asked_at))
         self._announce()
 
@@ -240,14 +238,14 @@ class Loop:
         """Programs of an agent that was killed: each is ended before its handler begins again."""
         for saga in self._sagas.live:
             for step in saga.running:
-                job = _job(saga, step.phase, step.handler, step.attempt)
-                if step.group is not None and not self._parts.workers.knows(job):
+                job = _job(saga, step)
+                if step.group is not None and not self._workers.knows(job):
                     marks = facts.marks(saga.event, step)
                     act = partial(
                         process.end_group, step.group.number, step.group.started, marks, self._context.runtime
                     )
                     # Tried again in the next turn, if the system has no more threads.
-                    self._guard(partial(self._parts.workers.end, job, act))
+                    self._guard(self._workers.end, job, act)
 
     def _settle_loss(self, document: Document) -> bool:
         """A new journal: handlers recover from what was prepared before it, after whatever is going on now."""
@@ -304,18 +302,19 @@ class Loop:
         if after is self._sagas.sagas[saga.id] and not effects:
             return
         begun = [effect.step for effect in effects if isinstance(effect, Begin)]
-        preparing = [step.handler for step in begun if step.phase is Phase.PREPARE]
+        if preparing := [step.handler for step in begun if step.phase is Phase.PREPARE]:
+            after = replace(after, configs={**after.configs, **handlers.written(preparing)})
         forward = bool(preparing) or any(isinstance(effect, Approve) for effect in effects)
-        if self._keep(after, handlers.written(preparing), forward=forward):
+        if self._keep(after, forward=forward):
             if after.steps is not saga.steps or after.state is not saga.state:
                 index.update(after)
             for effect in effects:
-                self._guard(partial(self._do, effect, after, handlers))
+                self._guard(self._do, effect, after, handlers)
 
-    def _keep(self, saga: Saga, configs: Mapping[str, str] | None = None, *, forward: bool = False) -> bool:
+    def _keep(self, saga: Saga, *, forward: bool = False) -> bool:
         """Whether what comes next may be done."""
         before = self._sagas.sagas[saga.id]
-        if not self._sagas.keep(saga, configs or {}, forward=forward):
+        if not self._sagas.keep(saga, forward=forward):
             return False
         if before.boot and saga.boot != before.boot:
             self._log.warning(
@@ -340,22 +339,25 @@ class Loop:
         match effect:
             case Begin():
                 self._begin(effect, saga, handlers)
-            case Stop(phase=phase, handler=handler):
-                if (running := saga.step(phase, handler)) is not None:
-                    self._parts.workers.stop(_job(saga, phase, handler, running.attempt))
+            case Stop(step=step):
+                self._workers.stop(_job(saga, step))
             case Displace(handler):
-                self._displace(handler, saga)
+                for other in self._sagas.live:
+                    found = other.step(Phase.PREPARE, handler)
+                    if other.id != saga.id and found and found in other.running:
+                        self._displaced.add(_job(other, found))
+                        self._workers.stop(_job(other, found))
             case Approve(first):
                 self._parts.approver.send(saga.id, saga.event, first=first)
 
     def _begin(self, begin: Begin, saga: Saga, handlers: HandlerSet) -> None:
-        step = begin.step
-        job = _job(saga, step.phase, step.handler, step.attempt)
+        step, config = begin.step, handlers.configs[begin.step.handler]
+        job = _job(saga, step)
         work = Work(
             handler=step.handler,
             phase=step.phase,
             event=saga.event,
-            me=self._me,
+            me=self.me,
             attempt=step.attempt,
             deadline=begin.deadline,
             seconds_left=(begin.deadline - self._now()).total_seconds(),
@@ -372,22 +374,11 @@ class Loop:
             event_id=saga.id,
             handler=step.handler,
             phase=step.phase,
-            stage=handlers.stage(step.handler),
+            stage=config.stage,
             attempt=step.attempt,
             seconds_left=round(work.seconds_left, 3),
         )
-        try:
-            self._parts.workers.begin(job, handlers.handler(step.handler), work)
-        except Exception as error:
-            self._parts.workers.fail(job, error)
-
-    def _displace(self, handler: str, sake: Saga) -> None:
-        for saga in self._sagas.live:
-            step = saga.step(Phase.PREPARE, handler)
-            if saga.id != sake.id and step and step in saga.running:
-                job = _job(saga, step.phase, handler, step.attempt)
-                self._displaced.add(job)
-                self._parts.workers.stop(job)
+        self._workers.begin(job, config, work)
 
     def _remember(self, job: Job, text: str) -> None:
         """In the handler's thread, as are the next two."""
@@ -402,7 +393,11 @@ class Loop:
     def _note(self, job: Job, change: Callable[[Saga], Saga | None], *, forward: bool) -> None:
         note = Note(job, change, forward)
         self._inbox.put(note)
-        if not note.answered.wait(WRITE_SECONDS) or not note.written:
+        try:
+            written = note.written.get(timeout=WRITE_SECONDS)
+        except queue.Empty:
+            written = False
+        if not written:
             raise OSError("the journal cannot be written")
 
     def _announce(self) -> None:
@@ -420,18 +415,18 @@ class Loop:
 
     def _finish(self) -> None:
         """Ask handlers to end; the next agent does again what they do not complete."""
-        self._parts.workers.stop_all()
+        self._workers.stop_all()
         deadline = self._monotonic() + GRACE + 1
-        while self._parts.workers.busy and (left := deadline - self._monotonic()) > 0:
+        while self._workers.busy and (left := deadline - self._monotonic()) > 0:
             try:
-                self._guard(partial(self._take, self._inbox.get(timeout=left)))
+                self._guard(self._take, self._inbox.get(timeout=left))
             except queue.Empty:
                 break
         self._parts.sampler.end()
         self._sagas.close()
 
     def _handlers_of(self, saga: Saga) -> HandlerSet:
-        return self._handlers.joined_by(self._sagas.configs.get(saga.id, {}))
+        return self._handlers.joined_by(saga.configs)
 
     def _listed(self, saga: Saga) -> Event | None:
         """Also by the names that it began under: this VM's name may be only a guess now."""
@@ -445,5 +440,5 @@ class Loop:
         return self._context.clock.now() + self._parts.poller.ahead
 
 
-def _job(saga: Saga, phase: Phase, handler: str, attempt: int) -> Job:
-    return Job(saga.id, phase, handler, attempt)
+def _job(saga: Saga, step: Step) -> Job:
+    return Job(saga.id, step.phase, step.handler, step.attempt)

@@ -5,7 +5,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from forenotice.agent import status
+from forenotice.agent import metrics, status
 from forenotice.agent.config import READY_PATH, Config, ConfigError
 from forenotice.agent.config import Peers as PeersConfig
 from forenotice.agent.context import Context
@@ -93,7 +93,7 @@ class Network:
         address = values.address(listen)
         routes = {
             **status.routes(self._health),
-            **self._context.metrics.routes(),
+            ("GET", "/metrics"): self._metrics,
             ("POST", READY_PATH): self._receive,
         }
         listener = Listener(address.host, address.port, routes, self._runtime, failed=self._route_failed)
@@ -131,6 +131,9 @@ class Network:
         if self._peers is not None:
             self._peers.close()
         self._peers = None
+
+    def _metrics(self, _: Request) -> Response:
+        return Response(kind=metrics.CONTENT_TYPE, body=self._context.metrics.render().encode())
 
     def _receive(self, request: Request) -> Response:
         peers = self._peers

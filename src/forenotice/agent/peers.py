@@ -18,7 +18,6 @@ from forenotice.agent.config import READY_PATH
 from forenotice.agent.config import Peers as PeersConfig
 from forenotice.agent.context import Context
 from forenotice.agent.listener import Request
-from forenotice.agent.metrics import Exchange
 from forenotice.agent.rules.policy import NOT_SENT
 from forenotice.agent.signature import HEADER, WINDOW, Addresses, Message, Readiness, Signer
 from forenotice.client.events import same_name
@@ -174,7 +173,8 @@ class Peers:
         self._names = names
         self._received = received
         self._now = now
-        self._log, self._runtime, self._counted = context.log, context.runtime, context.metrics.exchanged
+        self._log, self._runtime = context.log, context.runtime
+        self._count = partial(context.metrics.count, "peer_messages_total")
         self._order = order or Order()
         self._pace = pace
         self._receiving = threading.Lock()
@@ -257,14 +257,14 @@ class Peers:
             with self._receiving:
                 self._pass_on(message.sender, message.readiness, message.sent_at)
         self._refusals.pop(message.sender.lower(), None)
-        self._counted(Exchange.RECEIVED)
+        self._count("received")
         self._log.over(
             "Messages of a peer are accepted again", action="peer.refused", of=message.sender, peer=message.sender
         )
         return signer.sign_response(ACKNOWLEDGED, message, request)
 
     def _refused(self, reason: str, request: Request, *, of: str) -> None:
-        self._counted(Exchange.REFUSED)
+        self._count("refused")
         fields = {"source": request.source, **({"peer": of} if of else {})}
         self._log.trouble("A peer's message was refused", action="peer.refused", reason=reason, of=of, **fields)
 
@@ -349,7 +349,7 @@ class Peers:
             connection.close()
 
     def _settle(self, delivery: _Delivery, why: str) -> None:
-        self._counted(Exchange.FAILED if why else Exchange.SENT)
+        self._count("failed" if why else "sent")
         with self._changed:
             delivery.under_way = False
             self._under_way -= 1

@@ -1,7 +1,7 @@
 """The sagas in memory and in the journal, and what happens when the disk fails."""
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -31,9 +31,9 @@ class Sagas:
     def __init__(self, directory: Path, context: Context, lock: Callable[[], None] = lambda: None) -> None:
         """`lock` makes sure that the directory is ours; JournalError when that is not possible now."""
         self._directory = directory
-        self._log, self._metrics, self._monotonic = context.log, context.metrics, context.runtime.monotonic
+        self._context = context
+        self._log = context.log
         self._lock = lock
-        self._observe, self._boot = context.observe, context.boot
         self._journal: Journal | None = None
         self._removed: list[Journal] = []
         """Not closed: SQLite would remove the log of the file that has taken its place."""
@@ -45,8 +45,6 @@ class Sagas:
         self.sagas: dict[str, Saga] = {}
         self.peers: dict[str, dict[str, datetime]] = {}
         self._received_at: dict[str, float] = {}
-        self.configs: dict[str, dict[str, str]] = {}
-        """Of the handlers that prepared, by saga and handler."""
 
     @property
     def open(self) -> bool:
@@ -68,7 +66,7 @@ class Sagas:
     @property
     def pending(self) -> list[Saga]:
         """Those for which something may really have been done that is not taken back yet."""
-        return self._found if self._observe else self.live
+        return self._found if self._context.observe else self.live
 
     @property
     def recent(self) -> list[Saga]:
@@ -78,6 +76,7 @@ class Sagas:
         """Nothing happens while the journal cannot be read; while it cannot be written, only what goes back is done."""
         known = self._known
         try:
+            self._lock()
             self._journal = self._opened()
         except (errors.ConflictError, errors.RefusedError) as error:
             # It is another agent's, or other users could have written it.
@@ -94,12 +93,11 @@ class Sagas:
             self._worked()
         if self._known and not known:
             for saga in self.live:
-                self._metrics.resumed()
+                self._context.metrics.count("resumed_total")
                 self._log.info("An event is resumed", action="saga.resumed", event_id=saga.id, state=saga.state)
 
     def _opened(self) -> Journal:
-        self._lock()
-        journal = (Copy if self._observe else Journal)(self._directory)
+        journal = (Copy if self._context.observe else Journal)(self._directory)
         if journal.put_aside is not None:
             message = "The journal could not be read; the file is kept"
             if journal.dropped:
@@ -117,10 +115,9 @@ class Sagas:
         """What is in memory counts for more than what was written, and is written anew."""
         is_new = journal.is_new()
         # An agent that only observes ends no program of an earlier agent.
-        boot = None if self._observe else self._boot
+        boot = None if self._context.observe else self._context.boot
         written = {saga.id: transitions.resumed(saga, boot) for saga in journal.sagas()}
-        configs = {name: dict(journal.configs(name)) for name, saga in written.items() if saga.live}
-        peers = {event: dict(names) for event, names in journal.peers().items()}
+        peers = journal.peers()
         if not self._known:
             self._is_new = is_new
             self._found = [saga for saga in written.values() if saga.live]
@@ -128,7 +125,6 @@ class Sagas:
             journal.mark_old(None)
         self._unwritten.update(name for name, saga in self.sagas.items() if saga != written.get(name))
         self.sagas = {**written, **self.sagas}
-        self.configs = {saga.id: {**configs.get(saga.id, {}), **self.configs.get(saga.id, {})} for saga in self.live}
         self.peers = {**peers, **self.peers}
         self._known = True
 
@@ -145,15 +141,14 @@ class Sagas:
 
     def begin(self, saga: Saga) -> bool:
         """A new saga, also of an event that was over before; whether it was written."""
-        if not self._try(lambda journal: journal.write(saga, {}, anew=True)):
+        if not self._try(lambda journal: journal.write(saga, anew=True)):
             return False
         if self.sagas.pop(saga.id, None):
             self.peers.pop(saga.id, None)
         self.sagas[saga.id] = saga
-        self.configs[saga.id] = {}
         return True
 
-    def keep(self, saga: Saga, configs: Mapping[str, str], *, forward: bool) -> bool:
+    def keep(self, saga: Saga, *, forward: bool = False) -> bool:
         """Whether what comes next may be done."""
         if forward:
             self._check_file()
@@ -163,15 +158,12 @@ class Sagas:
         if saga == known:
             return True
         if _lasting(saga) != _lasting(known) or saga.id in self._unwritten:
-            whole = {**self.configs.get(saga.id, {}), **configs} if saga.id in self._unwritten else configs
-            written = self._try(lambda journal: journal.write(saga, whole))
+            written = self._try(lambda journal: journal.write(saga))
             if not written and forward:
                 return False
             (self._unwritten.discard if written else self._unwritten.add)(saga.id)
         self.sagas[saga.id] = saga
-        self.configs.setdefault(saga.id, {}).update(configs)
         if not saga.live:
-            self.configs.pop(saga.id)
             self.peers.pop(saga.id, None)
             for done in [known for known in self.sagas.values() if not known.live][:-KEPT]:
                 del self.sagas[done.id]
@@ -179,7 +171,7 @@ class Sagas:
 
     def peer_ready(self, event: str, name: str, ready_at: datetime | None) -> None:
         names = self.peers.setdefault(event, {})
-        self._received_at[event] = self._monotonic()
+        self._received_at[event] = self._context.runtime.monotonic()
         if ready_at is None:
             names.pop(name, None)
         elif names.get(name) == ready_at or len(names) >= MOST_PEERS:
@@ -190,7 +182,7 @@ class Sagas:
 
     def forget_unseen(self) -> None:
         """Events that only peers know: they may be about to be seen here, but are not kept for ever."""
-        now, live = self._monotonic(), {saga.id for saga in self.live}
+        now, live = self._context.runtime.monotonic(), {saga.id for saga in self.live}
         received_at = {event: self._received_at.get(event, now) for event in self.peers}
         unseen = sorted(received_at.keys() - live, key=received_at.__getitem__, reverse=True)
         for number, event in enumerate(unseen):
@@ -202,7 +194,7 @@ class Sagas:
     def write_unwritten(self) -> None:
         self._check_file()
         for saga in [saga for saga in self.sagas.values() if saga.id in self._unwritten]:
-            if not self._try(partial(Journal.write, saga=saga, configs=self.configs.get(saga.id, {}))):
+            if not self._try(partial(Journal.write, saga=saga)):
                 return
             self._unwritten.discard(saga.id)
 
@@ -237,7 +229,7 @@ class Sagas:
 
     def _failed(self, error: errors.ForenoticeError) -> None:
         self._failing = True
-        self._metrics.journal_failed()
+        self._context.metrics.count("journal_errors_total")
         self._log.trouble("The state directory cannot be used", action="journal.failed", reason=error.message)
 
 

@@ -59,7 +59,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     journal: bool
     """Whether the state directory can be written: otherwise nothing is prepared or approved."""
     sagas: tuple[Saga, ...]
-    """Those that are not over; without memos, as are the recent ones."""
+    """Those that are not over; without memos and configurations, as are the recent ones."""
     recent: tuple[Saga, ...]
     peers: Mapping[str, tuple[PeerStatus, ...]] = {}
     """By saga."""
@@ -141,7 +141,7 @@ class Reporter:
         self._health = health = self._look()
         now = self._turned_at = self._monotonic()
         live = self._sagas.live
-        self._context.metrics.became(ready=health.ready)
+        self._context.metrics.show("ready", float(health.ready))
         self._context.metrics.handles(Counter(saga.state for saga in live))
         peers = {saga.id: self._peers(saga, unacknowledged) for saga in live} if unacknowledged else {}
         seen = (me, health, self._sagas.writable, peers, *live)
@@ -159,8 +159,8 @@ class Reporter:
             endpoint=self._poller.endpoint,
             health=health,
             journal=self._sagas.writable,
-            sagas=tuple(replace(saga, memos={}) for saga in live),
-            recent=tuple(replace(saga, memos={}) for saga in self._sagas.recent),
+            sagas=tuple(replace(saga, memos={}, configs={}) for saga in live),
+            recent=tuple(replace(saga, memos={}, configs={}) for saga in self._sagas.recent),
             peers=peers,
         )
         try:

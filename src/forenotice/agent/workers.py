@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import msgspec
 
@@ -42,44 +43,25 @@ def make(config: tables.Handler, runtime: Runtime) -> Handler:
 
 
 class HandlerSet:
-    def __init__(self, configs: Iterable[tables.Handler], runtime: Runtime) -> None:
-        self._configs = {config.name: config for config in configs}
-        self._runtime = runtime
-        self.rules: Sequence[Rule] = [config.rule for config in self._configs.values()]
-        self._made: dict[str, Handler] = {}
-        self._joined: dict[tuple[tuple[str, str], ...], HandlerSet] = {}
-
-    def stage(self, name: str) -> int:
-        return self._configs[name].stage
-
-    def handler(self, name: str) -> Handler:
-        if name not in self._made:
-            self._made[name] = make(self._configs[name], self._runtime)
-        return self._made[name]
+    def __init__(self, configs: Iterable[tables.Handler]) -> None:
+        self.configs = {config.name: config for config in configs}
+        self.rules: Sequence[Rule] = [config.rule for config in self.configs.values()]
+        self._joined = lru_cache(CACHED)(self._join)
 
     def written(self, names: Iterable[str]) -> Mapping[str, str]:
-        return {name: msgspec.json.encode(self._configs[name], enc_hook=tables.write).decode() for name in names}
+        return {name: msgspec.json.encode(self.configs[name], enc_hook=tables.write).decode() for name in names}
 
     def joined_by(self, written: Mapping[str, str]) -> "HandlerSet":
         """With those that prepared configured as they were then: a handler recovers as it prepared."""
-        key = tuple(written.items())
-        if key not in self._joined:
-            if len(self._joined) >= CACHED:
-                del self._joined[next(iter(self._joined))]
-            self._joined[key] = self._join(written)
-        return self._joined[key]
+        return self._joined(tuple(written.items()))
 
-    def _join(self, written: Mapping[str, str]) -> "HandlerSet":
-        then = {name: self._run_as_now(config) for name, text in written.items() if (config := _decoded(text))}
-        configs = {**self._configs, **then}
-        if configs == self._configs:
-            return self
-        joined = HandlerSet(configs.values(), self._runtime)
-        joined._made = {name: made for name, made in self._made.items() if configs[name] == self._configs[name]}
-        return joined
+    def _join(self, written: tuple[tuple[str, str], ...]) -> "HandlerSet":
+        then = {name: self._run_as_now(config) for name, text in written if (config := _decoded(text))}
+        configs = {**self.configs, **then}
+        return self if configs == self.configs else HandlerSet(configs.values())
 
     def _run_as_now(self, config: tables.Handler) -> tables.Handler:
-        now = self._configs.get(config.name)
+        now = self.configs.get(config.name)
         if type(now) is not type(config):
             return config
         return msgspec.structs.replace(config, **{key: getattr(now, key) for key in CURRENT})
@@ -101,16 +83,14 @@ class Job:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Ended:
     job: Job
     outcome: Outcome
     seconds: float
-    interrupted: bool = False
-    """An earlier agent began it, and this one has ended it."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class _Running:
     stop: threading.Event
     begun: float
@@ -120,47 +100,56 @@ class _Running:
 class Workers:
     """Belongs to the loop's thread; results are posted to it."""
 
-    def __init__(self, post: Callable[[Ended], None], context: Context) -> None:
+    def __init__(
+        self,
+        post: Callable[[Ended], None],
+        context: Context,
+        make: Callable[[tables.Handler, Runtime], Handler] = make,
+    ) -> None:
         self._post = post
         self._runtime, self._observe = context.runtime, context.observe
+        self._make = make
         self._running: dict[Job, _Running] = {}
 
-    def begin(self, job: Job, handler: Handler, work: Work) -> None:
-        def run() -> Ended:
-            try:
-                outcome = handler.rehearse() if self._observe else handler.run(work)
-            except Exception as error:
-                outcome = Outcome(ok=False, message=f"{type(error).__name__}: {error}")
-            return Ended(job=job, outcome=outcome, seconds=self._runtime.monotonic() - now)
+    def begin(self, job: Job, config: tables.Handler, work: Work) -> None:
+        def act() -> Outcome:
+            handler = self._make(config, self._runtime)
+            return handler.rehearse() if self._observe else handler.run(work)
 
-        now = self._runtime.monotonic()
-        ends_by = now + work.seconds_left + GRACE + KILL_SECONDS
-        self._running[job] = _Running(stop=work.stop, begun=now, ends_by=ends_by)
         try:
-            self._runtime.start_thread(lambda: self._post(run()), f"{job.phase} {job.handler}")
+            self._start(job, act, work.seconds_left, work.stop)
         except RuntimeError as error:
-            self.fail(job, error)
-
-    def fail(self, job: Job, error: Exception) -> None:
-        """It could not begin: that counts as a failure, and is retried."""
-        self._running.setdefault(job, _Running(stop=threading.Event(), begun=0.0, ends_by=float("inf")))
-        message = f"{type(error).__name__}: {error}"
-        self._post(Ended(job=job, outcome=Outcome(ok=False, message=message), seconds=0.0))
+            # It counts as a failure, and is retried.
+            self._running[job] = _Running(work.stop, 0.0, float("inf"))
+            self._post(Ended(job, _failure(error), 0.0))
 
     def end(self, job: Job, act: Callable[[], bool]) -> None:
-        """`act` ends what an earlier agent left running, and returns whether nothing of it is left."""
+        """`act` ends what an earlier agent left running, and returns whether nothing of it is left.
 
-        def run() -> Ended:
-            ended = act()
-            message = "ended, because an earlier agent left it running"
-            if not ended:
-                message = "left running by an earlier agent, and cannot be killed"
-            seconds = self._runtime.monotonic() - now
-            return Ended(job=job, outcome=Outcome(ok=False, message=message), seconds=seconds, interrupted=ended)
+        RuntimeError: the system has no more threads; nothing has changed.
+        """
 
-        now = self._runtime.monotonic()
-        self._runtime.start_thread(lambda: self._post(run()), f"end {job.handler}")
-        self._running[job] = _Running(stop=threading.Event(), begun=now, ends_by=now + GRACE + 2 * KILL_SECONDS)
+        def outcome() -> Outcome:
+            if act():
+                message = "ended, because an earlier agent left it running"
+                return Outcome(ok=False, message=message, interrupted=True)
+            return Outcome(ok=False, message="left running by an earlier agent, and cannot be killed")
+
+        self._start(job, outcome, KILL_SECONDS, threading.Event())
+
+    def _start(self, job: Job, act: Callable[[], Outcome], seconds: float, stop: threading.Event) -> None:
+        """RuntimeError: the system has no more threads."""
+
+        def run() -> None:
+            try:
+                outcome = act()
+            except Exception as error:
+                outcome = _failure(error)
+            self._post(Ended(job, outcome, self._runtime.monotonic() - begun))
+
+        begun = self._runtime.monotonic()
+        self._runtime.start_thread(run, f"{job.phase} {job.handler}")
+        self._running[job] = _Running(stop, begun, begun + seconds + GRACE + KILL_SECONDS)
 
     def knows(self, job: Job) -> bool:
         return job in self._running
@@ -180,12 +169,13 @@ class Workers:
     def give_up(self) -> list[Ended]:
         """Those that neither ended nor could be killed: their threads are abandoned."""
         now, outcome = self._runtime.monotonic(), Outcome(ok=False, message="did not end when asked to")
-        return [
-            Ended(job=job, outcome=outcome, seconds=now - running.begun)
-            for job, running in self._running.items()
-            if now > running.ends_by
-        ]
+        overdue = [(job, running) for job, running in self._running.items() if now > running.ends_by]
+        return [Ended(job, outcome, now - running.begun) for job, running in overdue]
 
     @property
     def busy(self) -> bool:
         return bool(self._running)
+
+
+def _failure(error: Exception) -> Outcome:
+    return Outcome(ok=False, message=f"{type(error).__name__}: {error}")

@@ -47,6 +47,8 @@ class Outcome:
     ok: bool
     message: str = ""
     """Why it failed, or the end of its output; short, without secrets."""
+    interrupted: bool = False
+    """An earlier agent began it, and this one has ended it."""
 
 
 class Handler(Protocol):

@@ -1,7 +1,7 @@
 """The agent's work on one event: what was done for it and how far it got, and what sagas mean for each other."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -100,6 +100,8 @@ class Saga:
     """What it waits for, or how it ended, in a sentence."""
     steps: tuple[Step, ...] = ()
     memos: Mapping[str, str] = field(default_factory=dict)
+    configs: Mapping[str, str] = field(default_factory=dict)
+    """Of the handlers that prepared, as they were then; none once it is done."""
     pause: Pause | None = None
 
     @property
@@ -165,41 +167,42 @@ def memo(saga: Saga, handler: str, known: Iterable[Saga]) -> str:
     return next((other.memos[handler] for other in known if other.holds_memo(handler, saga)), "")
 
 
-_Index = defaultdict[str, dict[str, Saga]]
-
-
 class SagaIndex:
     """What all other sagas mean for the handlers of one; an index, so that hundreds of events cost little."""
 
     def __init__(self, known: Iterable[Saga]) -> None:
-        self._running, self._preparing, self._holding, self._passed_on = (_Index(dict) for _ in range(4))
+        self._sagas: defaultdict[tuple[str, str], dict[str, Saga]] = defaultdict(dict)
+        """By what a handler does for them, and its name."""
         for saga in known:
-            self._add(saga)
+            self.update(saga)
 
     def update(self, saga: Saga) -> None:
-        for index in (self._running, self._preparing, self._holding, self._passed_on):
-            for handler in [handler for handler, sagas in index.items() if sagas.pop(saga.id, None) and not sagas]:
-                del index[handler]
-        self._add(saga)
-
-    def _add(self, saga: Saga) -> None:
+        for sagas in self._sagas.values():
+            sagas.pop(saga.id, None)
         for step in saga.steps:
             if step.phase is Phase.RECOVER and step.progress is Progress.PASSED_ON:
-                self._passed_on[step.handler][saga.id] = saga
+                self._sagas["passed on", step.handler][saga.id] = saga
             if saga.live and step.progress is Progress.RUNNING:
-                self._running[step.handler][saga.id] = saga
-                if step.phase is Phase.PREPARE:
-                    self._preparing[step.handler][saga.id] = saga
+                self._sagas["runs", step.handler][saga.id] = saga
             if step.phase is Phase.PREPARE and saga.live and not saga.state.returning:
-                self._holding[step.handler][saga.id] = saga
+                self._sagas["holds", step.handler][saga.id] = saga
+
+    def _others(self, what: str, saga: Saga) -> Iterator[tuple[str, Saga]]:
+        for (kind, handler), sagas in self._sagas.items():
+            if kind == what:
+                yield from ((handler, other) for other in sagas.values() if other.id != saga.id)
 
     def busy(self, saga: Saga) -> frozenset[str]:
         """Handlers that run for another event."""
-        return _elsewhere(self._running, saga)
+        return frozenset(handler for handler, _ in self._others("runs", saga))
 
     def held(self, saga: Saga) -> frozenset[str]:
         """Handlers whose preparation another event still needs."""
-        return _elsewhere(self._holding, saga)
+        return frozenset(
+            handler
+            for (kind, handler), sagas in self._sagas.items()
+            if kind == "holds" and len(sagas) > (saga.id in sagas)
+        )
 
     def less_urgent(self, saga: Saga) -> frozenset[str]:
         """Handlers that prepare for an event with a later NotBefore."""
@@ -208,20 +211,15 @@ class SagaIndex:
             return frozenset()
         return frozenset(
             handler
-            for handler, sagas in self._preparing.items()
-            if any(other.id != saga.id and (other.event.deadline or deadline) > deadline for other in sagas.values())
+            for handler, other in self._others("runs", saga)
+            if (step := other.step(Phase.PREPARE, handler)) and step in other.running
+            if (other.event.deadline or deadline) > deadline
         )
 
     def owed(self, saga: Saga) -> frozenset[str]:
         """Handlers that must recover from another event, which really happened and passed that on to this one."""
         return frozenset(
             handler
-            for handler, sagas in self._passed_on.items()
-            for other in sagas.values()
-            if other.id != saga.id
+            for handler, other in self._others("passed on", saga)
             if (step := other.step(Phase.RECOVER, handler)) and step.begun_at >= saga.seen_at
         )
-
-
-def _elsewhere(index: _Index, saga: Saga) -> frozenset[str]:
-    return frozenset(handler for handler, sagas in index.items() if len(sagas) > (saga.id in sagas))

@@ -54,10 +54,9 @@ class Begin:
     deadline: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Stop:
-    phase: Phase
-    handler: str
+    step: Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +225,7 @@ class _Turn:
         return saga.event.type == "Reboot" and saga.is_here and bool(saga.boot) and saga.boot == self.view.boot
 
     def _stop_all(self) -> None:
-        self.effects += [Stop(phase=step.phase, handler=step.handler) for step in self.saga.running]
+        self.effects += map(Stop, self.saga.running)
 
     def _prepare(self) -> None:
         event, begun, policy = self.saga.event, self.saga.prepared_by, self.view.policy
@@ -284,12 +283,12 @@ class _Turn:
         works = [(self._way_back(rule, phase), rule) for rule in self.view.rules]
         works = [(way, rule) for way, rule in works if way in rule.phases and self._returns(rule, way)]
         for way, rule in works:
-            progress = self._progress(way, rule)
-            taken_care_of = progress is not None and (progress.settled or progress is Progress.RUNNING)
-            if rule.name in self.view.held and not taken_care_of:
+            runs = self.saga.step(way, rule.name) in self.saga.running
+            if rule.name in self.view.held and not runs and not self._settled(way, rule):
                 self._note(way, rule, Progress.PASSED_ON)
         if not self._stage_by_stage(works, backwards=True):
-            self.saga = replace(self.saga, state=State.DONE, done_at=self.view.now, why=self._result(phase, works))
+            why = self._result(phase, works)
+            self.saga = replace(self.saga, state=State.DONE, done_at=self.view.now, why=why, configs={})
 
     def _way_back(self, rule: Rule, phase: Phase) -> Phase:
         """If another event really happened, the handler recovers from it, even if this one was cancelled."""
@@ -312,7 +311,8 @@ class _Turn:
                 text = f"gone without a visible start, and {text}"
             elif self._spared:
                 text += ", although this machine did not reboot"
-        if passed_on := [rule.name for way, rule in works if self._progress(way, rule) is Progress.PASSED_ON]:
+        steps = [self.saga.step(way, rule.name) for way, rule in works]
+        if passed_on := [step.handler for step in steps if step and step.progress is Progress.PASSED_ON]:
             text += f"; {', '.join(passed_on)} when another event is over"
         if failed := self._failed(works):
             text = f"{text}, except for {failed}"
@@ -387,12 +387,8 @@ class _Turn:
         return step
 
     def _settled(self, phase: Phase, rule: Rule) -> bool:
-        progress = self._progress(phase, rule)
-        return progress is not None and progress.settled
-
-    def _progress(self, phase: Phase, rule: Rule) -> Progress | None:
         step = self.saga.step(phase, rule.name)
-        return step.progress if step else None
+        return step is not None and step.progress.settled
 
     def _say(self, why: str) -> None:
         if why != self.saga.why:

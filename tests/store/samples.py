@@ -96,7 +96,7 @@ def keep(store: Store, *things: Thing) -> int:
 def executor_of(reader: Reader) -> Executor:
     """What is below the contract, for tests that look there."""
     assert isinstance(reader, Reader)
-    return reader._executor
+    return reader._db
 
 
 def positions(reader: Reader, **wanted: Any) -> list[int]:

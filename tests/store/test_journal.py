@@ -8,16 +8,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import delete, select
 from tests.store.samples import MINUTE, NOW, changes, entry, event, executor_of, keep, operation, positions
 
 from forenotice.core import errors
 from forenotice.core.selectors import of_scopes
-from forenotice.store import journal, schema
+from forenotice.store import journal
 from forenotice.store.database import Store
 from forenotice.store.journal import JournalFilter
 from forenotice.store.opener import open_store
-from forenotice.store.queries import Query
 
 
 def test_entries_come_back_in_order(store: Store) -> None:
@@ -131,7 +129,7 @@ def test_whom_an_operation_has_named_is_not_forgotten(store: Store) -> None:
     keep(store, replace(THINGS[0], vms=("web-0",)), replace(THINGS[1], resources=("web-0",)), later)
     with store.read() as reader:
         assert [each.action for _, each in reader.journal.page(JournalFilter(vm="web-1"))] == ["operation.changed"]
-        rows = executor_of(reader).rows(Query(select(schema.vm_operations).order_by(*schema.vm_operations.c)))
+        rows = executor_of(reader).rows("SELECT vm, operation, event FROM vm_operations ORDER BY vm, operation")
         named = [("db", "o2", "E2"), ("web-0", "o1", "E1"), ("web-1", "o1", "E1"), ("web-1", "o2", None)]
         assert list(rows) == named
 
@@ -139,8 +137,7 @@ def test_whom_an_operation_has_named_is_not_forgotten(store: Store) -> None:
 def test_a_moment_is_found_whatever_is_missing_before_it(store: Store) -> None:
     keep(store, *(entry(str(number), at=NOW + number // 2 * MINUTE) for number in range(20)))
     with store.write() as transaction:
-        position = schema.journal.c.position
-        executor_of(transaction).run(Query(delete(schema.journal).where((position < 4) | position.between(9, 13))))
+        executor_of(transaction).run("DELETE FROM journal WHERE position < 4 OR position BETWEEN 9 AND 13")
     with store.read() as reader:
         everything = reader.journal.page()
         for seconds in range(-60, 12 * 60, 30):

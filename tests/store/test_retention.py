@@ -5,14 +5,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import func, insert, select
 from tests.store.samples import MINUTE, NOW, entry, event, executor_of, keep, operation
 
 from forenotice.core.operations import Status
 from forenotice.store import retention, schema
 from forenotice.store.database import Store
 from forenotice.store.journal import JournalFilter
-from forenotice.store.queries import Query
 
 DAY = timedelta(days=1)
 BEFORE = NOW + DAY
@@ -42,9 +40,7 @@ def actions(store: Store) -> list[str]:
 
 def rows(store: Store, table: str) -> int:
     with store.read() as reader:
-        row = executor_of(reader).row(Query(select(func.count()).select_from(schema.metadata.tables[table])))
-    assert row is not None
-    return int(row[0])
+        return int(executor_of(reader).value(f"SELECT count(*) FROM {table}"))
 
 
 def put(store: Store, table: str, **values: Any) -> None:
@@ -55,7 +51,9 @@ def put(store: Store, table: str, **values: Any) -> None:
         if not column.nullable and column.server_default is None
     }
     with store.write() as transaction:
-        executor_of(transaction).run(Query(insert(schema.metadata.tables[table]).values(filled | values)))
+        given = filled | values
+        into = f"{table} ({', '.join(given)}) VALUES ({', '.join(f':{name}' for name in given)})"
+        executor_of(transaction).run(f"INSERT INTO {into}", **given)
 
 
 def told(of: str, at: datetime = NOW, **fields: Any) -> tuple[Any, ...]:

@@ -154,7 +154,7 @@ ENDLESS = {
 
 
 def run_endlessly(executor: Executor) -> None:
-    executor.run_text(ENDLESS[executor.flavour])
+    executor.value(ENDLESS[executor.flavour])
 
 
 def test_a_writers_statement_is_ended_while_it_runs(sqlite_store: Store) -> None:

@@ -3,56 +3,20 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
 from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import ColumnElement, Select, bindparam, case, func, literal, select, update
 
 from forenotice.core.draft import Changes
 from forenotice.core.operations import Event, EventType, Kind, Status
 from forenotice.core.selectors import Selector
-from forenotice.store import fleet, rows, schema
-from forenotice.store.pages import Listing
-from forenotice.store.queries import Among, Matching, Query, Repository, Upsert, given, patterns
+from forenotice.store import fleet, schema
+from forenotice.store.queries import Listed, Listing, patterns
 from forenotice.store.rows import Mapper, Row
 
-_E, _O = schema.events.c, schema.operations.c
-_LIVE = _E.ended_at.is_(None)
-_OF_LATEST = fleet.of_latest(_E.scope, _E.created_at)
-
-NAMED = Query(select(schema.events).where(Among(_E.id, "names")))
-OF = Query(select(schema.events).where(Among(_E.operation, "names")))
-OPERATIONS = Query(select(_E.operation).where(Among(_E.id, "names")))
-# In a fixed order, so that an explanation does not change from one request to the next.
-OF_IN_ORDER = Query(select(schema.events).where(Among(_E.operation, "names")).order_by(_E.scope, _E.id))
-OF_LIVE_OPERATIONS = Query(select(schema.events).where(_E.operation.in_(select(_O.id).where(_O.ended_at.is_(None)))))
-LIVE_IN = Query(select(schema.events).where(Among(_E.scope, "names"), _LIVE))
-IN_THE_WAY_IN = Query(
-    select(schema.events)
-    .where(Among(_E.scope, "names"), _LIVE)
-    .where((_E.status == Status.STARTED.value) | (_E.type == EventType.TERMINATE.value))
-    .order_by(_E.created_at, _E.id)
-)
-"""Only events that have started can block others, and deletions can block later events."""
-ENDED_IN = Query(select(schema.events).where(Among(_E.scope, "names"), _E.ended_at >= given.since, _OF_LATEST))
-
+OF_LATEST = fleet.of_latest("events.scope", "events.created_at")
 _MADE_WITH = ("operation", "scope", "update_domain", "type", "source", "description", "duration", "created_at")
-_PUT = Upsert(schema.events, fixed=(*_MADE_WITH, "status", "ended_at"))
-# Apart, so that an approval touches no index.
-_MOVE_ON = Query(update(schema.events).where(_E.id == given.event).values(status=given.now, ended_at=given.ended))
-_COUNTS_BY_TYPE = Query(select(_E.type, _E.status, func.count()).where(_LIVE).group_by(_E.type, _E.status))
-_NAME_VMS = Upsert(schema.vm_operations, fixed=("event",))
-_TELL_VMS = Upsert(schema.vm_operations)
-_RESOURCES = Query(select(_E.status, _E.resources).where(Among(_E.scope, "names"), _LIVE))
-_ON_HOST = Query(
-    select(_E.id, _E.operation)
-    .join_from(schema.events, schema.operations, _O.id == _E.operation)
-    .where(_O.host == given.host, _O.ended_at.is_(None), _LIVE)
-    .order_by(_O.status.desc(), _O.not_before, _O.created_at, _E.id)
-    .limit(given.limit)
-)
-_EVENTS = Mapper(_E, Event)
+_EVENTS = Mapper(schema.events.c, Event)
 read = _EVENTS.read
 _names = msgspec.json.Decoder(tuple[str, ...]).decode
 
@@ -66,25 +30,6 @@ class EventFilter:
     vm: str | None = None
     """Those that name it."""
     seen: Selector | None = None
-
-
-_VM = bindparam("vm", type_=schema.NAME)
-_NAMING = select(schema.vm_operations.c.event).where(schema.vm_operations.c.vm == _VM)
-
-
-def _names_still(resources: ColumnElement[str]) -> ColumnElement[bool]:
-    # Names hold no character that JSON escapes, so the quoted name is found exactly where it is listed.
-    return func.replace(resources, literal('"') + _VM + '"', "") != resources
-
-
-_LIST = Listing(
-    select(schema.events),
-    schema.events,
-    read,
-    by=("created_at", "id"),
-    vm=lambda columns: columns.id.in_(_NAMING) & _names_still(columns.resources),
-    seen=lambda columns: Matching(columns.scope) & fleet.of_latest(columns.scope, columns.created_at),
-)
 
 
 class EventSummary(NamedTuple):
@@ -103,78 +48,89 @@ class EventSummary(NamedTuple):
     started_at: datetime | None
 
 
-_SUMMARY_COLUMNS = (
-    *(_E.id, _E.operation, _E.scope, _E.resources, _E.type, _E.status, _E.created_at, _E.not_before),
-    *(_E.ended_at, _O.kind, _O.started_at),
-)
+_OF_OPERATION = ("kind", "started_at")
+_SUMMARY_COLUMNS = [
+    (schema.operations if name in _OF_OPERATION else schema.events).c[name] for name in EventSummary._fields
+]
 _SUMMARIES = Mapper(_SUMMARY_COLUMNS, EventSummary)
-_SUMMARY = select(*_SUMMARY_COLUMNS).join_from(schema.events, schema.operations, _O.id == _E.operation)
-_URGENT = (case((_E.status == Status.STARTED.value, 0), else_=1), _E.not_before, _E.created_at, _E.id)
-_SELECTED: dict[str, Select[Any]] = {
-    "live": _SUMMARY.where(_LIVE).order_by(*_URGENT).limit(given.limit).offset(given.offset),
-    "ended": _SUMMARY.where(_E.ended_at >= given.since).order_by(_E.ended_at.desc(), _E.id.desc()).limit(given.limit),
-    "counts": select(_E.status, func.count()).where(_LIVE).group_by(_E.status),
-}
-# Named scopes are found by their index, although each is looked up: they may have few events among millions.
-_CONDITIONS: dict[str, ColumnElement[bool]] = {
-    "scope": _E.scope == given.scope,
-    "named": Among(_E.scope, "named"),
-    "seen": Matching(_E.scope) & _OF_LATEST,
-}
+_SUMMARY = ", ".join(map(str, _SUMMARY_COLUMNS))
+_WITH_OPERATIONS = "events JOIN operations ON operations.id = events.operation"
+_URGENT = (
+    "CASE WHEN events.status = 'Started' THEN 0 ELSE 1 END, events.not_before, events.created_at, events.id"
+    " LIMIT :limit OFFSET :offset"
+)
 
 
-@cache
-def selected(what: str, given: frozenset[str]) -> Query:
-    return Query(_SELECTED[what].where(*(_CONDITIONS[name] for name in sorted(given))))
+class Events(Listed[Event, EventFilter]):
+    """Listed by age."""
 
+    _list = Listing(
+        schema.events,
+        read,
+        by=("created_at", "id"),
+        # Names hold no character that JSON escapes, so the quoted name is found exactly where it is listed.
+        vm="{0}.id IN (SELECT event FROM vm_operations WHERE vm_operations.vm = :vm)"
+        " AND replace({0}.resources, '\"' || :vm || '\"', '') <> {0}.resources",
+        seen="FITS({0}.scope, seen) AND " + fleet.of_latest("{0}.scope", "{0}.created_at"),
+    )
 
-class Events(Repository):
     def page(
         self, after: str | None, limit: int, wanted: EventFilter | None = None, *, descending: bool = False
     ) -> list[Event]:
-        """Oldest first, or `descending`, beyond the one with id `after`."""
-        after = None if after is None else after.upper()
-        return _LIST.page(self._executor, after, limit, wanted, descending=descending)
+        return super().page(None if after is None else after.upper(), limit, wanted, descending=descending)
 
     def live(
         self, limit: int, *, offset: int = 0, scope: str | None = None, seen: Selector | None = None
     ) -> list[EventSummary]:
         """Of one scope, or of those that are `seen`: what has started first, then by NotBefore."""
-        found = self._selected("live", scope, seen, limit=limit, offset=offset)
+        query = f"SELECT {_SUMMARY} FROM {_WITH_OPERATIONS} WHERE events.ended_at IS NULL"
+        found = self._selected(query, f"ORDER BY {_URGENT}", scope, seen, limit=limit, offset=offset)
         return [_SUMMARIES.read(row) for row in found]
 
     def ended(
         self, since: datetime, limit: int, *, scope: str | None = None, seen: Selector | None = None
     ) -> list[EventSummary]:
         """At that moment or later, the last first."""
-        found = self._selected("ended", scope, seen, limit=limit, since=rows.number(since))
-        return [_SUMMARIES.read(row) for row in found]
+        query = f"SELECT {_SUMMARY} FROM {_WITH_OPERATIONS} WHERE events.ended_at >= :since"
+        order = "ORDER BY events.ended_at DESC, events.id DESC LIMIT :limit"
+        return [_SUMMARIES.read(row) for row in self._selected(query, order, scope, seen, limit=limit, since=since)]
 
     def counts(self, *, scope: str | None = None, seen: Selector | None = None) -> dict[Status, int]:
         """How many events are live, by status."""
-        return {Status(status): count for status, count in self._selected("counts", scope, seen)}
+        query = "SELECT status, count(*) FROM events WHERE events.ended_at IS NULL"
+        return {Status(status): count for status, count in self._selected(query, "GROUP BY status", scope, seen)}
 
     def counts_by_type(self) -> dict[tuple[str, str], int]:
         """How many events are live, by type and status."""
-        return {(kind, status): count for kind, status, count in self._executor.rows(_COUNTS_BY_TYPE)}
+        query = "SELECT type, status, count(*) FROM events WHERE ended_at IS NULL GROUP BY type, status"
+        return {(kind, status): count for kind, status, count in self._db.rows(query)}
 
     def resources(self, scopes: Collection[str]) -> list[tuple[Status, tuple[str, ...]]]:
         """The live events of these scopes, each as its status and the VMs that it names."""
-        found = self._executor.rows(_RESOURCES, names=list(scopes))
-        return [(Status(status), _names(resources)) for status, resources in found]
+        query = "SELECT status, resources FROM events WHERE scope IN :names AND ended_at IS NULL"
+        return [(Status(status), _names(resources)) for status, resources in self._db.rows(query, names=scopes)]
 
     def on_host(self, host: str, limit: int) -> dict[str, str]:
         """Ids of live events about what is done to this host or on it, each with its operation's; the started first."""
-        return dict(self._executor.rows(_ON_HOST, host=host, limit=limit))
+        found: Iterable[Any] = self._db.rows(
+            f"SELECT events.id, events.operation FROM {_WITH_OPERATIONS} WHERE operations.host = :host"
+            " AND operations.ended_at IS NULL AND events.ended_at IS NULL"
+            " ORDER BY operations.status DESC, operations.not_before, operations.created_at, events.id LIMIT :limit",
+            host=host,
+            limit=limit,
+        )
+        return dict(found)
 
     def put(self, events: Collection[Event]) -> None:
-        self._executor.upsert(_PUT, [_EVENTS.row(event) for event in events])
-        # Status only moves forward: what is Scheduled has been so from the start.
+        rows = [_EVENTS.row(event) for event in events]
+        self._db.upsert(schema.events, rows, fixed=(*_MADE_WITH, "status", "ended_at"))
+        # Status only moves forward: what is Scheduled has been so from the start. Apart, so that an approval touches
+        # no index.
         if moved := [event for event in events if event.status is not Status.SCHEDULED]:
-            each = [
-                {"event": event.id, "now": event.status.value, "ended": rows.number(event.ended_at)} for event in moved
-            ]
-            self._executor.run_each(_MOVE_ON, each)
+            self._db.run_each(
+                "UPDATE events SET status = :status, ended_at = :ended WHERE id = :id",
+                [{"id": event.id, "status": event.status, "ended": event.ended_at} for event in moved],
+            )
 
     def put_names(self, changes: Changes, newest: datetime | None) -> None:
         """Which VMs operations name, and which event told each VM; kept when an operation drops the VM later.
@@ -192,12 +148,17 @@ class Events(Repository):
             for vm in operation.vms
             if (vm, operation.id) not in told
         ]
-        self._executor.upsert(_TELL_VMS, list(told.values()))
-        self._executor.upsert(_NAME_VMS, untold)
+        self._db.upsert(schema.vm_operations, list(told.values()))
+        self._db.upsert(schema.vm_operations, untold, fixed=("event",))
 
-    def _selected(self, what: str, scope: str | None, seen: Selector | None, **parameters: Any) -> Iterable[Row]:
-        given: dict[str, Any] = {} if scope is None else {"scope": scope}
-        if seen is not None and len(seen.named) == len(seen.wanted):
-            given["named"] = list(seen.named)
-        names = frozenset(given) | ({"seen"} if seen is not None else set())
-        return self._executor.rows(selected(what, names), **parameters, **given, **patterns(seen))
+    def _selected(
+        self, query: str, order: str, scope: str | None, seen: Selector | None, **parameters: Any
+    ) -> Iterable[Row]:
+        if scope is not None:
+            query += " AND events.scope = :scope"
+        if seen is not None:
+            # Named scopes are found by their index, although each is looked up: they may have few events among
+            # millions.
+            named = " AND events.scope IN :seen_wanted" if len(seen.named) == len(seen.wanted) else ""
+            query += f"{named} AND FITS(events.scope, seen) AND {OF_LATEST}"
+        return self._db.rows(f"{query} {order}", scope=scope, **parameters, **patterns(seen))

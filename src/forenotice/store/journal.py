@@ -7,88 +7,54 @@ from functools import cache, cached_property
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    ColumnElement,
-    Select,
-    bindparam,
-    case,
-    cast,
-    false,
-    func,
-    literal_column,
-    select,
-    union,
-)
-
 from forenotice.core.journal import SYSTEM, Entry
 from forenotice.core.selectors import Selector
 from forenotice.store import fleet, rows, schema
-from forenotice.store.pages import WILD
-from forenotice.store.queries import Matching, Query, Repository, Upsert, given, patterns
+from forenotice.store.queries import Repository, patterns
 from forenotice.store.rows import Mapper, Row
 
-_J, _N, _E, _O = schema.journal.c, schema.vm_operations.c, schema.events.c, schema.operations.c
-
-_APPEND = Upsert(schema.journal)
-_LAST = Query(select(_J.position, _J.at).order_by(_J.position.desc()).limit(given.limit))
-
-
-def _by_halves() -> Select[tuple[int]]:
-    halves = select(
-        cast(literal_column("0"), BigInteger).label("low"), (func.coalesce(func.max(_J.position), 0) + 1).label("high")
-    ).cte("halves", recursive=True)
-    low, high = halves.c.low, halves.c.high
-    middle, there = (low + high) // 2, schema.journal.alias()
-    at = select(there.c.at).where(there.c.position >= middle).order_by(there.c.position).limit(literal_column("1"))
-    is_before = func.coalesce(at.scalar_subquery() < given.moment, false())
-    halves = halves.union_all(
-        select(case((is_before, middle + 1), else_=low), case((is_before, high), else_=middle)).where(low < high)
-    )
-    return select(func.min(halves.c.high))
-
-
-def _begins_with(column: ColumnElement[str], name: str) -> ColumnElement[bool]:
-    beginning = bindparam(name, type_=schema.NAME)
-    return func.substr(column, 1, func.length(beginning)) == beginning
-
-
-_FIRST_SINCE = Query(_by_halves())
-_FILTERS: dict[str, ColumnElement[bool]] = {
-    "after": _J.position > given.after,
-    "before": _J.position < given.before,
-    "action": _J.action == given.action,
-    "actions": _begins_with(_J.action, "actions"),
-    "without": ~_begins_with(_J.action, "without"),
-    "scope": _J.scope == given.scope,
+_IS_BEFORE = """coalesce((SELECT journal.at FROM journal WHERE journal.position >= (low + high) / 2
+        ORDER BY journal.position LIMIT 1) < :moment, FALSE)"""
+_FIRST_SINCE = f"""
+WITH RECURSIVE halves (low, high) AS (
+    SELECT CAST(0 AS BIGINT), coalesce(max(journal.position), 0) + 1 FROM journal
+    UNION ALL SELECT CASE WHEN {_IS_BEFORE} THEN (low + high) / 2 + 1 ELSE low END,
+        CASE WHEN {_IS_BEFORE} THEN high ELSE (low + high) / 2 END FROM halves WHERE low < high
+) SELECT min(high) FROM halves
+"""
+_FILTERS = {
+    "after": "journal.position > :after",
+    "before": "journal.position < :before",
+    "action": "journal.action = :action",
+    "actions": "substr(journal.action, 1, length(:actions)) = :actions",
+    "without": "substr(journal.action, 1, length(:without)) <> :without",
+    "scope": "journal.scope = :scope",
     # Every event is of an operation, by which its entries are found.
-    "event": (_J.event == given.event)
-    & (_J.operation == select(_E.operation).where(_E.id == given.event).scalar_subquery()),
-    "operation": _J.operation == given.operation,
-    "host": _J.host == given.host,
-    "rollout": (_J.rollout == given.rollout) | _J.operation.in_(select(_O.id).where(_O.rollout == given.rollout)),
+    "event": "journal.event = :event AND journal.operation = (SELECT operation FROM events WHERE id = :event)",
+    "operation": "journal.operation = :operation",
+    "host": "journal.host = :host",
+    "rollout": "(journal.rollout = :rollout"
+    " OR journal.operation IN (SELECT operations.id FROM operations WHERE operations.rollout = :rollout))",
     # In the words of the index, without which it would not be used; what the service did itself is everywhere.
-    "author": (_J.author == given.author) & (_J.author != literal_column(f"'{SYSTEM}'")),
-    "system": _J.author == given.system,
-    "authors": (_J.author == given.authors)
-    | (
-        func.substr(_J.author, 1, func.length(bindparam("authors", type_=schema.NAME)) + 1)
-        == bindparam("authors", type_=schema.NAME) + ":"
-    ),
-    "seen": Matching(_J.scope),
-    "of_latest": fleet.of_latest(_J.scope, _J.at),
+    "author": f"journal.author = :author AND journal.author <> '{SYSTEM}'",
+    "system": "journal.author = :system",
+    "authors": "(journal.author = :authors"
+    " OR substr(journal.author, 1, length(:authors) + 1) = CAST(:authors AS TEXT) || ':')",
+    "seen": "FITS(journal.scope, seen)",
+    "of_latest": fleet.of_latest("journal.scope", "journal.at"),
 }
-_told = select(_J.position).join(schema.vm_operations, _J.operation == _N.operation).where(_N.vm == given.vm)
+_NAMED = "SELECT journal.position FROM journal JOIN vm_operations ON journal.operation = vm_operations.operation"
 # Each found by an index of its own.
 _PARTS = {
     "vm": (
-        select(_J.position).where(_J.vm == given.vm),
-        _told.where(_J.event == _N.event),
-        _told.where(_J.event.is_(None), _J.vm.is_(None)),
+        "SELECT journal.position FROM journal WHERE journal.vm = :vm",
+        f"{_NAMED} WHERE vm_operations.vm = :vm AND journal.event = vm_operations.event",
+        f"{_NAMED} WHERE vm_operations.vm = :vm AND journal.event IS NULL AND journal.vm IS NULL",
     ),
     "rollout": (
-        select(_J.position).where(_J.rollout == given.rollout),
-        select(_J.position).join(schema.operations, _J.operation == _O.id).where(_O.rollout == given.rollout),
+        "SELECT journal.position FROM journal WHERE journal.rollout = :rollout",
+        "SELECT journal.position FROM journal JOIN operations ON journal.operation = operations.id"
+        " WHERE operations.rollout = :rollout",
     ),
 }
 _WINDOW, _WIDER = 200_000, 8
@@ -96,7 +62,7 @@ _WINDOW, _WIDER = 200_000, 8
 _FEW = 20
 """Scopes that are asked for one by one."""
 
-_ENTRIES = Mapper(_J, Entry, renamed={"author": "by"})
+_ENTRIES = Mapper(schema.journal.c, Entry, renamed={"author": "by"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +116,7 @@ class Journal(Repository):
     @cached_property
     def _newest(self) -> tuple[int, datetime] | None:
         # A reader sees one moment, and nobody else appends during a transaction.
-        row = self._executor.row(_LAST, limit=1)
+        row = self._db.row("SELECT position, at FROM journal ORDER BY position DESC LIMIT 1")
         return None if row is None else (row[0], rows.moment(row[1]))
 
     def last(self) -> tuple[int, datetime] | None:
@@ -184,7 +150,7 @@ class Journal(Repository):
         position = self._newest[0] if self._newest else 0
         if entries:
             numbered = enumerate(entries, position + 1)
-            self._executor.upsert(_APPEND, [(number, *_ENTRIES.row(entry)) for number, entry in numbered])
+            self._db.upsert(schema.journal, [(number, *_ENTRIES.row(entry)) for number, entry in numbered])
             position += len(entries)
             self._newest = (position, entries[-1].at)
         return position
@@ -194,7 +160,7 @@ class Journal(Repository):
 
         By halves over the primary key: time never falls along it, so that no index of times has to be kept.
         """
-        return int(self._executor.value(_FIRST_SINCE, moment=rows.number(moment)))
+        return int(self._db.value(_FIRST_SINCE, moment=moment))
 
     def _rows_of_vm(self, limit: int, newest_first: bool, given: dict[str, Any], seen: Selector | None) -> list[Row]:
         """Window by window: of a VM that much has happened to, only what is near is put in order."""
@@ -215,7 +181,7 @@ class Journal(Repository):
         if seen is not None and "vm" not in given and (scopes := _named_by(seen)) is not None:
             return self._rows_of_scopes(limit, newest_first, given, scopes)
         names = {*given, *(() if seen is None else ("seen", "of_latest"))}
-        return self._executor.rows(_page(frozenset(names), newest_first), limit=limit, **given, **patterns(seen))
+        return self._db.rows(_page(frozenset(names), newest_first), limit=limit, **given, **patterns(seen))
 
     def _rows_of_scopes(
         self, limit: int, newest_first: bool, given: dict[str, Any], scopes: Iterable[str]
@@ -225,28 +191,29 @@ class Journal(Repository):
         found: list[Row] = []
         for scope in scopes:
             if given.get("scope", scope) == scope:
-                found += self._executor.rows(query, limit=limit, **given | {"scope": scope})
+                found += self._db.rows(query, limit=limit, **given | {"scope": scope})
         return sorted(found, key=itemgetter(0), reverse=newest_first)[:limit]
 
 
 def _named_by(seen: Selector) -> list[str] | None:
     """The scopes that it fits, if it names few and all without a wildcard."""
-    wild = any(char in pattern for pattern in seen.wanted for char in WILD)
-    return None if wild or len(seen.wanted) > _FEW else [key for key in dict.fromkeys(seen.wanted) if key in seen]
+    if len(seen.named) < len(seen.wanted) or len(seen.wanted) > _FEW:
+        return None
+    return [key for key in dict.fromkeys(seen.wanted) if key in seen]
 
 
 @cache
-def _page(filters: frozenset[str], newest_first: bool) -> Query:
-    order = _J.position.desc() if newest_first else _J.position
+def _page(filters: frozenset[str], newest_first: bool) -> str:
+    order = f"ORDER BY position{' DESC' if newest_first else ''} LIMIT :limit"
     noun = next((name for name in _PARTS if name in filters), "")
-    wanted = [_FILTERS[name] for name in sorted(filters & _FILTERS.keys() - {noun})]
+    where = " AND ".join(_FILTERS[name] for name in sorted(filters & _FILTERS.keys() - {noun})) or "TRUE"
+    found = ""
     if noun == "vm":
         # Sorted after it is found: PostgreSQL would otherwise scan all entries in order.
-        every = union(*(part.where(*wanted) for part in _PARTS[noun])).cte().prefix_with("MATERIALIZED")
-        place = every.c.position.desc() if newest_first else every.c.position
-        wanted = [_J.position.in_(select(every.c.position).order_by(place).limit(given.limit))]
+        every = " UNION ".join(f"{part} AND {where}" for part in _PARTS[noun])
+        found = f"WITH every AS MATERIALIZED ({every}) "
+        where = f"journal.position IN (SELECT position FROM every {order})"
     elif noun:
-        nearest = [part.where(*wanted).order_by(order).limit(given.limit).subquery() for part in _PARTS[noun]]
-        found = union(*(select(part.c.position) for part in nearest)).subquery()
-        wanted = [_J.position.in_(select(found.c.position))]
-    return Query(select(schema.journal).where(*wanted).order_by(order).limit(given.limit))
+        nearest = (f"SELECT position FROM ({part} AND {where} {order}) AS part" for part in _PARTS[noun])
+        where = f"journal.position IN ({' UNION '.join(nearest)})"
+    return f"{found}SELECT journal.* FROM journal WHERE {where} {order}"

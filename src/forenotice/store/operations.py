@@ -5,98 +5,17 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import msgspec
-from sqlalchemy import ColumnElement, bindparam, case, delete, exists, func, or_, select, update
 
 from forenotice.core.driver_calls import Finished
-from forenotice.core.operations import Kind, Operation, Source, Status
+from forenotice.core.operations import Kind, Operation, Status
 from forenotice.core.selectors import Selector
 from forenotice.store import fleet, rows, schema
-from forenotice.store.pages import Listing
-from forenotice.store.queries import Among, Matching, Query, Repository, Upsert, given
+from forenotice.store.queries import Listed, Listing, Repository, kinds
 from forenotice.store.rows import Codec, Mapper, json_text
 
-_O, _E, _V = schema.operations.c, schema.events.c, schema.vms.c
-_LIVE = _O.ended_at.is_(None)
-
-NAMED = Query(select(schema.operations).where(Among(_O.id, "names")))
-LIVE = Query(select(schema.operations).where(_LIVE))
-ASKED_BY = Query(
-    select(_O.author, func.count())
-    .where(_LIVE, or_(*(_O.kind == kind.value for kind in Kind if kind.traits.source is Source.USER)))
-    .group_by(_O.author)
-)
-LIVE_ON = Query(select(schema.operations).where(Among(_O.host, "names"), _LIVE))
-STARTED_ON = Query(select(schema.operations).where(Among(_O.host, "names"), _LIVE, _O.status == Status.STARTED.value))
-# Targets are a JSON object from VM to host, and names hold no character that JSON escapes.
-_MOVING_TO = Query(
-    select(_O.id)
-    .where(_LIVE, func.replace(_O.targets, bindparam("target", type_=schema.NAME), "") != _O.targets)
-    .order_by(_O.id)
-)
-
-_ANNOUNCED_HOSTS = Query(
-    select(_O.host)
-    .where(_LIVE, _O.status == Status.SCHEDULED.value)
-    .where(or_(*(_O.kind == kind.value for kind in Kind if kind.traits.keeps_others_away)))
-    .distinct()
-)
-
-_PUT = Upsert(schema.operations, fixed=("kind", "created_at", "author", "reason", "rollout", "notice"))
-_DUE = Query(
-    select(_O.id)
-    .where(_LIVE, _O.due_at <= given.now)
-    .where(_O.claimed_until.is_(None) | (_O.claimed_until <= given.now))
-    .order_by(_O.not_before, _O.created_at, _O.id)
-    .limit(given.limit)
-)
-_NEXT_UNCLAIMED = Query(
-    select(_O.due_at)
-    .where(_LIVE, _O.due_at.is_not(None), _O.claimed_until.is_(None))
-    .order_by(_O.due_at)
-    .limit(given.limit)
-)
-_NEXT_CLAIMED = Query(
-    select(func.min(case((_O.due_at > _O.claimed_until, _O.due_at), else_=_O.claimed_until))).where(
-        _LIVE, _O.due_at.is_not(None), _O.claimed_by.is_not(None)
-    )
-)
-_WAKE = Query(
-    update(schema.operations)
-    .where(_LIVE, _O.held, _O.status == Status.SCHEDULED.value, _O.due_at > given.now)
-    .where(_O.id.in_(select(_E.operation).where(Among(_E.scope, "names"), _E.ended_at.is_(None))))
-    .values(due_at=given.now)
-)
-_REPLAN = Query(
-    update(schema.operations)
-    .where(_LIVE, _O.status == Status.PLANNED.value, _O.due_at > given.now)
-    .where(_O.host.in_(select(_V.host).where(Among(_V.scope, "names"))))
-    .values(due_at=given.now)
-)
-_WAKE_HELD = Query(update(schema.operations).where(_LIVE, _O.held, _O.due_at > given.now).values(due_at=given.now))
-_RENEW = Query(
-    update(schema.operations)
-    .where(_O.claimed_by == given.process, Among(_O.id, "names"))
-    .values(claimed_until=given.until)
-    .returning(_O.id)
-)
-_FREE = {"claimed_by": None, "claimed_until": None}
-_RELEASE = Query(update(schema.operations).where(_O.claimed_by == given.process).values(_FREE))
-_RELEASE_ALL = Query(update(schema.operations).where(_O.claimed_by.is_not(None)).values(_FREE))
-
-_ANNOUNCED = _O.not_before + _O.clock_jumped > given.before
-_WITHHOLD = Query(
-    update(schema.operations)
-    .where(_LIVE, _O.status == Status.SCHEDULED.value, _ANNOUNCED)
-    .values(clock_jumped=_O.clock_jumped + given.by)
-)
-_PROLONG = Query(
-    update(schema.operations)
-    .where(_O.claimed_by.is_not(None), _O.claimed_until > given.before)
-    .values(claimed_until=_O.claimed_until + given.by)
-)
-
-_OPERATIONS = Mapper(_O, Operation, renamed={"author": "by"})
+_OPERATIONS = Mapper(schema.operations.c, Operation, renamed={"author": "by"})
 read = _OPERATIONS.read
+SELECT = "SELECT operations.* FROM operations WHERE "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,77 +30,106 @@ class OperationFilter:
     """Those with an event in one of these scopes."""
 
 
-def _tells(operation: ColumnElement[str]) -> ColumnElement[bool]:
-    told = schema.events.alias()
-    is_of_latest = fleet.of_latest(told.c.scope, told.c.created_at)
-    return exists(select(told.c.id).where(told.c.operation == operation, Matching(told.c.scope), is_of_latest))
+class Operations(Listed[Operation, OperationFilter]):
+    """Listed by age."""
 
-
-_LIST = Listing(
-    select(schema.operations),
-    schema.operations,
-    read,
-    by=("created_at", "id"),
-    seen=lambda columns: _tells(columns.id),
-)
-
-
-class Operations(Repository):
-    def page(
-        self, after: str | None, limit: int, wanted: OperationFilter | None = None, *, descending: bool = False
-    ) -> list[Operation]:
-        """Oldest first, or `descending`, beyond the one with id `after`."""
-        return _LIST.page(self._executor, after, limit, wanted, descending=descending)
+    _list = Listing(
+        schema.operations,
+        read,
+        by=("created_at", "id"),
+        seen="EXISTS (SELECT 1 FROM events WHERE events.operation = {0}.id AND FITS(events.scope, seen) AND "
+        + fleet.of_latest("events.scope", "events.created_at")
+        + ")",
+    )
 
     def due(self, now: datetime, limit: int) -> list[str]:
         """Ids of live operations due by `now` whose claim, if any, has expired by `now`, by NotBefore, then by age."""
-        return self._executor.column(_DUE, now=rows.number(now), limit=limit)
+        return self._db.column(
+            "SELECT id FROM operations WHERE ended_at IS NULL AND due_at <= :now"
+            " AND (claimed_until IS NULL OR claimed_until <= :now) ORDER BY not_before, created_at, id LIMIT :limit",
+            now=now,
+            limit=limit,
+        )
 
     def next_due(self, now: datetime) -> datetime | None:
         """The earliest moment at which `due` gives something, `now` if it already does; None: nothing is planned."""
-        found = (self._executor.value(_NEXT_UNCLAIMED, limit=1), self._executor.value(_NEXT_CLAIMED))
-        numbers = [number for number in found if number is not None]
+        unclaimed = self._db.value(
+            "SELECT due_at FROM operations WHERE ended_at IS NULL AND due_at IS NOT NULL AND claimed_until IS NULL"
+            " ORDER BY due_at LIMIT 1"
+        )
+        claimed = self._db.value(
+            "SELECT min(CASE WHEN due_at > claimed_until THEN due_at ELSE claimed_until END) FROM operations"
+            " WHERE ended_at IS NULL AND due_at IS NOT NULL AND claimed_by IS NOT NULL"
+        )
+        numbers = [number for number in (unclaimed, claimed) if number is not None]
         return max(now, rows.moment(min(numbers))) if numbers else None
 
     def moving_to(self, host: str) -> list[str]:
         """Ids of live operations that have chosen this host as a target."""
-        return self._executor.column(_MOVING_TO, target=":" + json_text(host))
+        # Targets are a JSON object from VM to host, and names hold no character that JSON escapes.
+        query = (
+            "SELECT id FROM operations WHERE ended_at IS NULL AND replace(targets, :target, '') <> targets ORDER BY id"
+        )
+        return self._db.column(query, target=":" + json_text(host))
 
     def announced_hosts(self) -> list[str]:
         """Hosts that no VM moves to because their own maintenance is announced."""
-        return self._executor.column(_ANNOUNCED_HOSTS)
+        away = kinds(lambda traits: traits.keeps_others_away)
+        return self._db.column(
+            f"SELECT DISTINCT host FROM operations WHERE ended_at IS NULL AND status = 'Scheduled' AND kind IN {away}"
+        )
 
     def put(self, operations: Iterable[Operation]) -> None:
-        self._executor.upsert(_PUT, [_OPERATIONS.row(operation) for operation in operations])
+        fixed = ("kind", "created_at", "author", "reason", "rollout", "notice")
+        self._db.upsert(schema.operations, [_OPERATIONS.row(operation) for operation in operations], fixed=fixed)
 
     def wake(self, scopes: Collection[str], now: datetime) -> int:
         """Held Scheduled operations with an event in these scopes are due now. Gives how many were not before."""
-        return self._executor.run(_WAKE, names=list(scopes), now=rows.number(now))
+        events = "SELECT operation FROM events WHERE scope IN :scopes AND ended_at IS NULL"
+        return self._make_due(f"held AND status = 'Scheduled' AND id IN ({events})", now, scopes=scopes)
 
     def replan(self, scopes: Collection[str], now: datetime) -> int:
         """Planned operations of hosts with VMs of these scopes are due now. Gives how many were not before."""
-        return self._executor.run(_REPLAN, names=list(scopes), now=rows.number(now))
+        hosts = "SELECT host FROM vms WHERE scope IN :scopes"
+        return self._make_due(f"status = 'Planned' AND host IN ({hosts})", now, scopes=scopes)
 
     def wake_held(self, now: datetime) -> int:
         """All held operations are due now. Gives how many were not before."""
-        return self._executor.run(_WAKE_HELD, now=rows.number(now))
+        return self._make_due("held", now)
+
+    def _make_due(self, which: str, now: datetime, **parameters: Collection[str]) -> int:
+        where = f"ended_at IS NULL AND due_at > :now AND {which}"
+        return self._db.run(f"UPDATE operations SET due_at = :now WHERE {where}", now=now, **parameters)
 
     def withhold(self, by: timedelta, before: datetime) -> None:
         """The clock jumped from `before`: notices and claims that were running then expire later by as much."""
-        bound = {"by": rows.microseconds(by), "before": rows.number(before)}
-        self._executor.run(_WITHHOLD, **bound)
-        self._executor.run(_PROLONG, **bound)
+        self._db.run(
+            "UPDATE operations SET clock_jumped = clock_jumped + :by"
+            " WHERE ended_at IS NULL AND status = 'Scheduled' AND not_before + clock_jumped > :before",
+            by=by,
+            before=before,
+        )
+        self._db.run(
+            "UPDATE operations SET claimed_until = claimed_until + :by"
+            " WHERE claimed_by IS NOT NULL AND claimed_until > :before",
+            by=by,
+            before=before,
+        )
 
     def renew_claims(self, process: str, ids: Collection[str], until: datetime) -> list[str]:
         """Keep claims of this process. Gives those that were still its own, in no particular order."""
-        return self._executor.column(_RENEW, process=process, names=list(ids), until=rows.number(until))
+        return self._db.column(
+            "UPDATE operations SET claimed_until = :until WHERE claimed_by = :process AND id IN :ids RETURNING id",
+            process=process,
+            ids=ids,
+            until=until,
+        )
 
     def release_claims(self, process: str | None) -> None:
         """Give up all claims of a process; None: of all."""
-        if process is None:
-            self._executor.run(_RELEASE_ALL)
-        else:
-            self._executor.run(_RELEASE, process=process)
+        whose = "IS NOT NULL" if process is None else "= :process"
+        query = f"UPDATE operations SET claimed_by = NULL, claimed_until = NULL WHERE claimed_by {whose}"
+        self._db.run(query, process=process)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,28 +142,22 @@ class DriverResult:
     at: datetime
 
 
-_A = schema.driver_answers.c
 _OUTCOME = Codec(
     msgspec.json.Decoder(Finished).decode,
     lambda outcome: json_text({"done": outcome.done, "failures": outcome.failures}),
 )
-_RESULTS = Mapper(_A, DriverResult, codecs={"outcome": _OUTCOME})
-_PUT_RESULT = Upsert(schema.driver_answers)
-_RESULTS_OF = Query(select(schema.driver_answers).where(Among(_A.operation, "names")))
-_DELETE_RESULTS = Query(
-    delete(schema.driver_answers).where(
-        _A.at < given.moment, _A.operation.not_in(select(_O.id).where(_O.ended_at.is_(None)))
-    )
-)
+_RESULTS = Mapper(schema.driver_answers.c, DriverResult, codecs={"outcome": _OUTCOME})
 
 
 class DriverResults(Repository):
     def of(self, operations: Collection[str]) -> list[DriverResult]:
-        return self._all(_RESULTS, _RESULTS_OF, names=list(operations))
+        query = "SELECT driver_answers.* FROM driver_answers WHERE operation IN :names"
+        return self._all(_RESULTS, query, names=operations)
 
     def put(self, result: DriverResult) -> None:
-        self._executor.upsert(_PUT_RESULT, [_RESULTS.row(result)])
+        self._db.upsert(schema.driver_answers, [_RESULTS.row(result)])
 
     def delete_before(self, moment: datetime) -> None:
         """Of operations that have ended."""
-        self._executor.run(_DELETE_RESULTS, moment=rows.number(moment))
+        live = "SELECT id FROM operations WHERE ended_at IS NULL"
+        self._db.run(f"DELETE FROM driver_answers WHERE at < :moment AND operation NOT IN ({live})", moment=moment)

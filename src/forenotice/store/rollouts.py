@@ -3,103 +3,25 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import msgspec
-from sqlalchemy import func, or_, select, union, update
 
-from forenotice.core.operations import Kind, Operation, Status
+from forenotice.core.operations import Kind, Operation
 from forenotice.core.rollouts import Options, Rollout, RolloutHost, RolloutHostStatus, RolloutStatus, Tally
 from forenotice.core.windows import parse_all
 from forenotice.store import operations, rows, schema
-from forenotice.store.pages import Listing
-from forenotice.store.queries import Among, Query, Repository, Upsert, given
+from forenotice.store.queries import Listed, Listing, kinds
 from forenotice.store.rows import Codec, Mapper, json_text
 
-_R, _S, _O = schema.rollouts.c, schema.stops.c, schema.operations.c
-_LIVE = _R.ended_at.is_(None)
-
-_NAMED = Query(select(schema.rollouts).where(Among(_R.id, "names")))
-_ALL_LIVE = Query(select(schema.rollouts).where(_LIVE))
-_DUE = Query(select(_R.id).where(_R.due_at <= given.now).order_by(_R.due_at, _R.created_at).limit(given.limit))
-_NEXT_DUE = Query(select(func.min(_R.due_at)))
-_WAKE = Query(
-    update(schema.rollouts).where(_LIVE, _R.due_at > given.now, _R.opened_at.is_not(None))
-    .values(due_at=given.now)
-)  # fmt: skip
-_SET_BACK = Query(
-    update(schema.rollouts).where(_LIVE).values(opens_at=_R.opens_at - given.by, opened_at=_R.opened_at - given.by)
-)
-_MAKE_DUE = Query(
-    update(schema.rollouts).where(_R.due_at > given.now).values(due_at=given.now)
-)  # fmt: skip
-_PUT = Upsert(schema.rollouts, fixed=("kind", "hosts", "options", "created_at", "author", "reason"))
-_PUT_HOSTS = Upsert(schema.stops, fixed=("wave", "update_domains"))
-_UNDER_WAY = Query(
-    select(func.count()).where(_S.rollout == given.rollout, _S.status == RolloutHostStatus.UNDER_WAY.value)
-)
-_ENDED = Query(
-    select(schema.stops, schema.operations)
-    .where(_S.rollout == given.rollout, _S.status == RolloutHostStatus.UNDER_WAY.value)
-    .where(_O.id == _S.operation, _O.ended_at.is_not(None))
-    .order_by(_O.ended_at, _S.host)
-)
-_NEXT_WAVE = Query(
-    select(func.min(_S.wave)).where(_S.rollout == given.rollout, _S.status == RolloutHostStatus.WAITING.value)
-)
-_WAITING = Query(
-    select(schema.stops)
-    .where(_S.rollout == given.rollout, _S.status == RolloutHostStatus.WAITING.value, _S.wave == given.wave)
-    .where(_S.host > given.after)
-    .order_by(_S.host)
-    .limit(given.limit)
-)
-_TALLY = Query(
-    select(_S.wave, _S.status, _S.update_domains, func.count())
-    .where(_S.rollout == given.rollout)
-    .group_by(_S.wave, _S.status, _S.update_domains)
-)
-_COUNTS = Query(
-    select(_S.rollout, _S.status, _S.wave, func.count())
-    .where(Among(_S.rollout, "names"))
-    .group_by(_S.rollout, _S.status, _S.wave)
-)
-_AWAITED = Query(
-    select(_S.rollout, _S.host)
-    .where(
-        _S.rollout.in_(select(_R.id).where(_LIVE, _R.kind == given.kind, _R.status != RolloutStatus.CANCELING.value)),
-        Among(_S.host, "names"),
-    )
-    .where(or_(_S.status == RolloutHostStatus.WAITING.value, _S.status == RolloutHostStatus.UNDER_WAY.value))
-    .order_by(_S.rollout, _S.host)
-    .limit(given.limit)
-)
-_CHANGE = Query(
-    update(schema.stops)
-    .where(_S.rollout == given.rollout, _S.status == given.before)
-    .values(status=given.after, why=given.because, operation=None)
-)
-_OPERATIONS = Query(
-    select(_O.id)
-    .where(_O.rollout == given.rollout, _O.ended_at.is_(None))
-    .order_by(_O.not_before, _O.created_at, _O.host)
-)
-
-AWAITING = Query(
-    union(
-        select(_O.host).where(
-            _O.ended_at.is_(None),
-            or_(
-                _O.status == Status.PLANNED.value,
-                *(_O.kind == kind.value for kind in Kind if kind.traits.maintenance and kind.traits.moves),
-            ),
-        ),
-        select(_S.host).where(_S.status == RolloutHostStatus.WAITING.value, _S.rollout.in_(select(_R.id).where(_LIVE))),
-    )
-)
+AWAITING = f"""
+SELECT host FROM operations WHERE ended_at IS NULL
+    AND (status = 'Planned' OR kind IN {kinds(lambda traits: traits.maintenance and traits.moves)})
+UNION SELECT host FROM stops WHERE status = 'Waiting'
+    AND rollout IN (SELECT id FROM rollouts WHERE ended_at IS NULL)
+"""
 """Hosts that are being emptied, have maintenance planned, or wait in a rollout."""
-
 
 _options = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -125,10 +47,10 @@ def _domains(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split(","))) if text else ()
 
 
-_ROLLOUTS = Mapper(_R, Rollout, renamed={"author": "by"}, codecs={"options": Codec(_read_options, _write_options)})
-_HOSTS = Mapper(
-    _S, RolloutHost, codecs={"update_domains": Codec(_domains, lambda domains: ",".join(map(str, domains)))}
-)
+_OPTIONS = Codec(_read_options, _write_options)
+_DOMAINS = Codec(_domains, lambda domains: ",".join(map(str, domains)))
+_ROLLOUTS = Mapper(schema.rollouts.c, Rollout, renamed={"author": "by"}, codecs={"options": _OPTIONS})
+_HOSTS = Mapper(schema.stops.c, RolloutHost, codecs={"update_domains": _DOMAINS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,66 +59,63 @@ class RolloutFilter:
     status: RolloutStatus | None = None
 
 
-_LIST = Listing(select(schema.rollouts), schema.rollouts, _ROLLOUTS.read, by=("created_at", "id"))
+class Rollouts(Listed[Rollout, RolloutFilter]):
+    """Listed by age."""
 
+    _list = Listing(schema.rollouts, _ROLLOUTS.read, by=("created_at", "id"))
 
-@cache
-def _hosts(by_status: bool) -> Query:
-    query = select(schema.stops).where(_S.rollout == given.rollout, _S.host > given.after)
-    if by_status:
-        query = query.where(_S.status == given.status)
-    return Query(query.order_by(_S.host).limit(given.limit))
-
-
-class Rollouts(Repository):
     def named(self, ids: Collection[str]) -> dict[str, Rollout]:
         """Those that exist."""
-        found = self._executor.rows(_NAMED, names=list(ids)) if ids else ()
-        return {row[0]: _ROLLOUTS.read(row) for row in found}
+        return self._rollouts("id IN :names", names=ids) if ids else {}
 
     def live(self) -> dict[str, Rollout]:
-        return {row[0]: _ROLLOUTS.read(row) for row in self._executor.rows(_ALL_LIVE)}
+        return self._rollouts("ended_at IS NULL")
 
     def due(self, now: datetime, limit: int) -> list[str]:
-        return self._executor.column(_DUE, now=rows.number(now), limit=limit)
+        query = "SELECT id FROM rollouts WHERE due_at <= :now ORDER BY due_at, created_at LIMIT :limit"
+        return self._db.column(query, now=now, limit=limit)
 
     def next_due(self) -> datetime | None:
-        return rows.optional_moment(self._executor.value(_NEXT_DUE))
-
-    def page(
-        self, after: str | None, limit: int, wanted: RolloutFilter | None = None, *, descending: bool = True
-    ) -> list[Rollout]:
-        """Newest first, or not `descending`, beyond the rollout with id `after`."""
-        return _LIST.page(self._executor, after, limit, wanted, descending=descending)
+        return rows.optional_moment(self._db.value("SELECT min(due_at) FROM rollouts"))
 
     def under_way(self, rollout: str) -> int:
         """How many hosts are under way, including those whose operation has just ended."""
-        return int(self._executor.value(_UNDER_WAY, rollout=rollout))
+        query = "SELECT count(*) FROM stops WHERE rollout = :rollout AND status = 'Under way'"
+        return int(self._db.value(query, rollout=rollout))
 
     def ended(self, rollout: str) -> list[tuple[RolloutHost, Operation]]:
         """Hosts that count as under way though their operation has ended, in that order."""
-        found = self._executor.rows(_ENDED, rollout=rollout)
-        return [(_HOSTS.read(row), operations.read(row[len(_S) :])) for row in found]
+        found = self._db.rows(
+            "SELECT stops.*, operations.* FROM stops JOIN operations ON operations.id = stops.operation"
+            " WHERE stops.rollout = :rollout AND stops.status = 'Under way' AND operations.ended_at IS NOT NULL"
+            " ORDER BY operations.ended_at, stops.host",
+            rollout=rollout,
+        )
+        return [(_HOSTS.read(row), operations.read(row[len(schema.stops.c) :])) for row in found]
 
     def next_wave(self, rollout: str) -> int | None:
         """The first wave in which hosts wait."""
-        found: int | None = self._executor.value(_NEXT_WAVE, rollout=rollout)
+        query = "SELECT min(wave) FROM stops WHERE rollout = :rollout AND status = 'Waiting'"
+        found: int | None = self._db.value(query, rollout=rollout)
         return found
 
     def waiting(self, rollout: str, wave: int, after: str, limit: int) -> list[RolloutHost]:
         """Of one wave, by host, beyond the host `after`."""
-        return self._all(_HOSTS, _WAITING, rollout=rollout, wave=wave, after=after, limit=limit)
+        where = "status = 'Waiting' AND wave = :wave"
+        return self._hosts(where, rollout=rollout, wave=wave, after=after, limit=limit)
 
     def hosts(self, rollout: str, after: str, limit: int, status: RolloutHostStatus | None) -> list[RolloutHost]:
         """By host, beyond the host `after`."""
-        query = _hosts(status is not None)
-        return self._all(
-            _HOSTS, query, rollout=rollout, after=after, limit=limit, status=status.value if status else None
-        )
+        where = "TRUE" if status is None else "status = :status"
+        return self._hosts(where, rollout=rollout, after=after, limit=limit, status=status)
 
     def tally(self, rollout: str) -> list[Tally]:
         """How many hosts are where."""
-        found = self._executor.rows(_TALLY, rollout=rollout)
+        found = self._db.rows(
+            "SELECT wave, status, update_domains, count(*) FROM stops WHERE rollout = :rollout"
+            " GROUP BY wave, status, update_domains",
+            rollout=rollout,
+        )
         return [
             Tally(wave=wave, status=RolloutHostStatus(status), update_domains=_domains(domains), hosts=count)
             for wave, status, domains, count in found
@@ -205,36 +124,68 @@ class Rollouts(Repository):
     def counts(self, rollouts: Collection[str]) -> dict[str, list[Tally]]:
         """How many hosts of each of them are where, without their update domains: an index tells."""
         found: dict[str, list[Tally]] = {rollout: [] for rollout in rollouts}
-        for rollout, status, wave, count in self._executor.rows(_COUNTS, names=list(rollouts)) if rollouts else ():
+        query = (
+            "SELECT rollout, status, wave, count(*) FROM stops WHERE rollout IN :names GROUP BY rollout, status, wave"
+        )
+        for rollout, status, wave, count in self._db.rows(query, names=rollouts) if rollouts else ():
             found[rollout].append(Tally(wave=wave, status=RolloutHostStatus(status), update_domains=(), hosts=count))
         return found
 
     def awaited(self, kind: Kind, hosts: Collection[str]) -> tuple[str, str] | None:
         """A live rollout of this kind, and one of these hosts that it has not finished."""
-        row = self._executor.row(_AWAITED, kind=kind.value, names=list(hosts), limit=1)
+        row = self._db.row(
+            "SELECT rollout, host FROM stops WHERE host IN :hosts AND status IN ('Waiting', 'Under way') AND rollout IN"
+            " (SELECT id FROM rollouts WHERE ended_at IS NULL AND kind = :kind AND status <> 'Canceling')"
+            " ORDER BY rollout, host LIMIT 1",
+            kind=kind,
+            hosts=hosts,
+        )
         return None if row is None else (row[0], row[1])
 
     def live_operations(self, rollout: str) -> list[str]:
         """In the order in which they may start."""
-        return self._executor.column(_OPERATIONS, rollout=rollout)
+        return self._db.column(
+            "SELECT id FROM operations WHERE rollout = :rollout AND ended_at IS NULL"
+            " ORDER BY not_before, created_at, host",
+            rollout=rollout,
+        )
 
     def put(self, rollouts: Iterable[Rollout]) -> None:
-        self._executor.upsert(_PUT, [_ROLLOUTS.row(rollout) for rollout in rollouts])
+        fixed = ("kind", "hosts", "options", "created_at", "author", "reason")
+        self._db.upsert(schema.rollouts, [_ROLLOUTS.row(rollout) for rollout in rollouts], fixed=fixed)
 
     def put_hosts(self, hosts: Iterable[RolloutHost]) -> None:
-        self._executor.upsert(_PUT_HOSTS, [_HOSTS.row(host) for host in hosts])
+        self._db.upsert(schema.stops, [_HOSTS.row(host) for host in hosts], fixed=("wave", "update_domains"))
 
     def change_hosts(self, rollout: str, before: RolloutHostStatus, after: RolloutHostStatus, why: str) -> int:
         """All hosts of one status get another; gives how many."""
-        return self._executor.run(_CHANGE, rollout=rollout, before=before.value, after=after.value, because=why)
+        return self._db.run(
+            "UPDATE stops SET status = :after, why = :why, operation = NULL"
+            " WHERE rollout = :rollout AND status = :before",
+            rollout=rollout,
+            before=before,
+            after=after,
+            why=why,
+        )
 
     def set_back(self, by: timedelta) -> None:
-        self._executor.run(_SET_BACK, by=rows.microseconds(by))
+        self._db.run(
+            "UPDATE rollouts SET opens_at = opens_at - :by, opened_at = opened_at - :by WHERE ended_at IS NULL", by=by
+        )
 
     def make_due(self, now: datetime) -> None:
         """All that have a due time are due now: the process that was asking their gates is gone."""
-        self._executor.run(_MAKE_DUE, now=rows.number(now))
+        self._db.run("UPDATE rollouts SET due_at = :now WHERE due_at > :now", now=now)
 
     def wake(self, now: datetime) -> int:
         """Those in the middle of a wave are due now: something has ended somewhere. Gives how many were not before."""
-        return self._executor.run(_WAKE, now=rows.number(now))
+        where = "ended_at IS NULL AND due_at > :now AND opened_at IS NOT NULL"
+        return self._db.run(f"UPDATE rollouts SET due_at = :now WHERE {where}", now=now)
+
+    def _rollouts(self, where: str, **parameters: Any) -> dict[str, Rollout]:
+        found = self._db.rows(f"SELECT rollouts.* FROM rollouts WHERE {where}", **parameters)
+        return {row[0]: _ROLLOUTS.read(row) for row in found}
+
+    def _hosts(self, where: str, **parameters: Any) -> list[RolloutHost]:
+        of = f"rollout = :rollout AND host > :after AND {where}"
+        return self._all(_HOSTS, f"SELECT stops.* FROM stops WHERE {of} ORDER BY host LIMIT :limit", **parameters)

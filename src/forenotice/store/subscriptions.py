@@ -3,17 +3,13 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-
-from sqlalchemy import and_, bindparam, delete, exists, func, null, or_, select, update
+from typing import Any
 
 from forenotice.core.journal import SubscriptionState
 from forenotice.core.selectors import Selector
 from forenotice.store import rows, schema
-from forenotice.store.pages import Listing
-from forenotice.store.queries import Query, Repository, Upsert, given
+from forenotice.store.queries import Listed, Listing
 from forenotice.store.rows import Mapper
-
-_S, _D = schema.subscriptions.c, schema.deliveries.c
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,50 +46,8 @@ class Delivery:
     error: str = ""
 
 
-_PUT = Upsert(schema.subscriptions, fixed=("created_at", "author"))
-_PUT_DELIVERY = Upsert(schema.deliveries, fixed=("lane",))
-_ACTIVE = Query(
-    select(schema.subscriptions).where(_S.status == SubscriptionState.ACTIVE.value).order_by(_S.created_at, _S.id)
-)
-_NAMED = Query(
-    select(schema.subscriptions)
-    .where(or_(_S.id == bindparam("wanted", type_=schema.NAME), _S.name == bindparam("wanted", type_=schema.NAME)))
-    .order_by((_S.id == bindparam("wanted", type_=schema.NAME)).desc())
-)
-_COUNT = Query(select(func.count()).select_from(schema.subscriptions))
-_SET_BACK = Query(update(schema.deliveries).values(due_at=_D.due_at - given.by, tried_since=_D.tried_since - given.by))
-_RELEASE = Query(update(schema.subscriptions).values(claimed_by=null(), claimed_until=null()))
-_REMOVE = Query(delete(schema.subscriptions).where(_S.id == given.wanted))
-_OF = _D.subscription == given.subscription
-_DROP_ALL = Query(delete(schema.deliveries).where(_OF))
-_DROP_AFTER = Query(delete(schema.deliveries).where(_OF, _D.position > given.after))
-_DROP = Query(delete(schema.deliveries).where(_OF, _D.position == given.place))
-_PENDING = Query(
-    select(schema.deliveries).where(_OF, _D.position > given.after).order_by(_D.position).limit(given.limit)
-)
-_COUNT_PENDING = Query(select(func.count()).select_from(schema.deliveries).where(_OF))
-_LAST_FAILED = Query(
-    select(schema.deliveries).where(_OF, _D.attempt > 0).order_by(_D.due_at.desc(), _D.position).limit(1)
-)
-_EARLIER = schema.deliveries.alias("earlier")
-_HEADS = Query(
-    select(schema.deliveries)
-    .where(_OF, _D.due_at <= given.now)
-    .where(
-        ~exists().where(
-            and_(
-                _EARLIER.c.subscription == _D.subscription,
-                _EARLIER.c.lane == _D.lane,
-                _EARLIER.c.position < _D.position,
-            )
-        )
-    )
-    .order_by(_D.due_at, _D.position)
-    .limit(given.limit)
-)
-_NEXT_DUE = Query(select(func.min(_D.due_at)).where(_OF, _D.due_at > given.now))
-_SUBSCRIPTIONS = Mapper(_S, Subscription, renamed={"author": "by"})
-_DELIVERIES = Mapper(_D, Delivery)
+_SUBSCRIPTIONS = Mapper(schema.subscriptions.c, Subscription, renamed={"author": "by"})
+_DELIVERIES = Mapper(schema.deliveries.c, Delivery)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,73 +55,79 @@ class SubscriptionFilter:
     name: Selector | None = None
 
 
-_LIST = Listing(select(schema.subscriptions), schema.subscriptions, _SUBSCRIPTIONS.read, by=("name",))
+class Subscriptions(Listed[Subscription, SubscriptionFilter]):
+    """Listed by name."""
 
-
-class Subscriptions(Repository):
-    def page(
-        self,
-        after: str | None,
-        limit: int,
-        wanted: SubscriptionFilter | None = None,
-        *,
-        descending: bool = False,
-    ) -> list[Subscription]:
-        """By name, beyond the name `after`, or `descending` before it."""
-        return _LIST.page(self._executor, after, limit, wanted, descending=descending)
+    _list = Listing(schema.subscriptions, _SUBSCRIPTIONS.read, by=("name",))
 
     def active(self) -> list[Subscription]:
         """All that are not parked, oldest first."""
-        return self._all(_SUBSCRIPTIONS, _ACTIVE)
+        query = "SELECT subscriptions.* FROM subscriptions WHERE status = 'active' ORDER BY created_at, id"
+        return self._all(_SUBSCRIPTIONS, query)
 
     def named(self, wanted: str) -> Subscription | None:
         """By id, or by name."""
-        return self._find(_SUBSCRIPTIONS, _NAMED, wanted=wanted)
+        query = "SELECT subscriptions.* FROM subscriptions WHERE id = :wanted OR name = :wanted ORDER BY id <> :wanted"
+        return self._find(_SUBSCRIPTIONS, query, wanted=wanted)
 
     def count(self) -> int:
-        return int(self._executor.value(_COUNT))
+        return int(self._db.value("SELECT count(*) FROM subscriptions"))
 
     def put(self, subscription: Subscription) -> None:
-        self._executor.upsert(_PUT, [_SUBSCRIPTIONS.row(subscription)])
+        self._db.upsert(schema.subscriptions, [_SUBSCRIPTIONS.row(subscription)], fixed=("created_at", "author"))
 
     def set_back(self, by: timedelta) -> None:
-        self._executor.run(_SET_BACK, by=rows.microseconds(by))
+        self._db.run("UPDATE deliveries SET due_at = due_at - :by, tried_since = tried_since - :by", by=by)
 
     def release_claims(self) -> None:
         """Of all processes."""
-        self._executor.run(_RELEASE)
+        self._db.run("UPDATE subscriptions SET claimed_by = NULL, claimed_until = NULL")
 
     def remove(self, subscription: str) -> None:
         """By id, with its deliveries."""
-        self._executor.run(_DROP_ALL, subscription=subscription)
-        self._executor.run(_REMOVE, wanted=subscription)
+        self._db.run("DELETE FROM deliveries WHERE subscription = :id", id=subscription)
+        self._db.run("DELETE FROM subscriptions WHERE id = :id", id=subscription)
 
     def pending(self, subscription: str, after: int = 0, limit: int = 100) -> list[Delivery]:
         """By position, beyond `after`."""
-        return self._all(_DELIVERIES, _PENDING, subscription=subscription, after=after, limit=limit)
+        which = "deliveries.position > :after ORDER BY deliveries.position LIMIT :limit"
+        return self._deliveries(subscription, which, after=after, limit=limit)
 
     def count_pending(self, subscription: str) -> int:
-        return int(self._executor.value(_COUNT_PENDING, subscription=subscription))
+        return int(self._db.value("SELECT count(*) FROM deliveries WHERE subscription = :id", id=subscription))
 
     def last_failed(self, subscription: str) -> Delivery | None:
         """The failed delivery whose next attempt is latest."""
-        return self._find(_DELIVERIES, _LAST_FAILED, subscription=subscription)
+        found = self._deliveries(subscription, "attempt > 0 ORDER BY due_at DESC, deliveries.position LIMIT 1")
+        return found[0] if found else None
 
     def heads(self, subscription: str, now: datetime, limit: int) -> list[Delivery]:
         """The first of each lane, of those that are due by `now`, the longest due first."""
-        return self._all(_DELIVERIES, _HEADS, subscription=subscription, now=rows.number(now), limit=limit)
+        earlier = (
+            "SELECT 1 FROM deliveries AS earlier WHERE earlier.subscription = deliveries.subscription"
+            " AND earlier.lane = deliveries.lane AND earlier.position < deliveries.position"
+        )
+        which = f"due_at <= :now AND NOT EXISTS ({earlier}) ORDER BY due_at, deliveries.position LIMIT :limit"
+        return self._deliveries(subscription, which, now=now, limit=limit)
 
     def next_due(self, subscription: str, now: datetime) -> datetime | None:
         """When the next delivery becomes due."""
-        return rows.optional_moment(self._executor.value(_NEXT_DUE, subscription=subscription, now=rows.number(now)))
+        query = "SELECT min(due_at) FROM deliveries WHERE subscription = :id AND due_at > :now"
+        return rows.optional_moment(self._db.value(query, id=subscription, now=now))
 
     def put_deliveries(self, deliveries: Iterable[Delivery]) -> None:
-        self._executor.upsert(_PUT_DELIVERY, [_DELIVERIES.row(each) for each in deliveries])
+        self._db.upsert(schema.deliveries, [_DELIVERIES.row(each) for each in deliveries], fixed=("lane",))
 
     def drop_deliveries(self, subscription: str, positions: Collection[int]) -> None:
-        if positions:
-            each = [{"subscription": subscription, "place": position} for position in positions]
-            self._executor.run_each(_DROP, each)
+        self._db.run_each(
+            "DELETE FROM deliveries WHERE subscription = :id AND position = :position",
+            [{"id": subscription, "position": position} for position in positions],
+        )
 
     def drop_deliveries_after(self, subscription: str, position: int) -> None:
-        self._executor.run(_DROP_AFTER, subscription=subscription, after=position)
+        query = "DELETE FROM deliveries WHERE subscription = :id AND position > :after"
+        self._db.run(query, id=subscription, after=position)
+
+    def _deliveries(self, subscription: str, which: str, **parameters: Any) -> list[Delivery]:
+        query = f"SELECT deliveries.* FROM deliveries WHERE deliveries.subscription = :id AND {which}"
+        return self._all(_DELIVERIES, query, id=subscription, **parameters)

@@ -8,15 +8,13 @@ UTC, to the microsecond.
 
 from datetime import datetime
 
-from sqlalchemy import Column, ColumnElement, Table, bindparam, delete, select, true, update
-
 from forenotice.core.draft import Changes
-from forenotice.store import rows, schema
+from forenotice.store import schema
 from forenotice.store.events import Events
 from forenotice.store.fleet import Hosts, Scopes, Vms
 from forenotice.store.journal import Journal
 from forenotice.store.operations import DriverResults, Operations
-from forenotice.store.queries import Executor, Flavour, Query, Repository, Upsert, given
+from forenotice.store.queries import Executor, Flavour, Repository
 from forenotice.store.retention import Retention
 from forenotice.store.rollouts import Rollouts
 from forenotice.store.subscriptions import Subscriptions
@@ -26,47 +24,26 @@ from forenotice.store.worlds import Worlds
 CHANNEL = "forenotice"
 """Where PostgreSQL tells other processes of new journal positions."""
 
-_NOTIFY = "SELECT pg_notify(%s, %s)"
-
 _EPOCH = "epoch"
-_PUT_META = Upsert(schema.meta)
-_GET_META = Query(select(schema.meta.c.value).where(schema.meta.c.key == given.wanted))
 
-_NOW, _AHEAD = (bindparam(name, type_=schema.MOMENT()) for name in ("now", "ahead"))
-_SECOND = 1_000_000
-
-
-def _pressed(table: Table, column: Column[int], which: ColumnElement[bool] | None = None) -> Query:
-    """A second becomes a microsecond, so the order stays: it decides what a successor of the same name is shown."""
-    pressed = _NOW - (_AHEAD - column) // _SECOND
-    return Query(update(table).where(column > _NOW, true() if which is None else which).values({column: pressed}))
-
-
-_FORMER, _TOKENS = schema.former_scopes, schema.tokens
-_IS_FORMER = schema.journal.c.scope.in_(select(_FORMER.c.key))
-_SET_BACK = (
-    _pressed(_FORMER, _FORMER.c.ended_at),
-    _pressed(_FORMER, _FORMER.c.ended_before),
-    _pressed(schema.events, schema.events.c.created_at),
-    _pressed(schema.journal, schema.journal.c.at, _IS_FORMER),
-    _pressed(_TOKENS, _TOKENS.c.created_at),
-    _pressed(_TOKENS, _TOKENS.c.last_used_at),
-    _pressed(_TOKENS, _TOKENS.c.revoked_at),
-)
-_UNTIL = _TOKENS.c.previous_until
-_SHORTEN = Query(update(_TOKENS).where(_UNTIL > _NOW).values(previous_until=_UNTIL - (_AHEAD - _NOW)))
-_SIGN_OUT = Query(delete(schema.sessions))
+# A second becomes a microsecond, so the order stays: it decides what a successor of the same name is shown.
+_SET_BACK = "UPDATE {0} SET {1} = :now - (:ahead - {1}) / 1000000 WHERE {1} > :now"
+_MOMENTS = {
+    "former_scopes": ("ended_at", "ended_before"),
+    "events": ("created_at",),
+    "tokens": ("created_at", "last_used_at", "revoked_at"),
+}
 
 
 class Meta(Repository):
     """Single values, by key."""
 
     def get(self, key: str) -> str | None:
-        value: str | None = self._executor.value(_GET_META, wanted=key)
+        value: str | None = self._db.value("SELECT value FROM meta WHERE key = :key", key=key)
         return value
 
     def put(self, key: str, value: str) -> None:
-        self._executor.upsert(_PUT_META, [(key, value)])
+        self._db.upsert(schema.meta, [(key, value)])
 
     def epoch(self) -> int:
         """0 before the first restore."""
@@ -77,7 +54,7 @@ class Reader:
     """One consistent view: all that it reads is of the same moment. For one thread, inside its `with` only."""
 
     def __init__(self, executor: Executor) -> None:
-        self._executor = executor
+        self._db = executor
         self.worlds = Worlds(executor)
         self.hosts = Hosts(executor)
         self.scopes = Scopes(executor)
@@ -128,9 +105,18 @@ class Transaction(Reader):
 
         A rotated secret stays valid for as long as it had left. All operators have to sign in again.
         """
-        for query in (*_SET_BACK, _SHORTEN):
-            self._executor.run(query, now=rows.number(now), ahead=rows.number(ahead))
-        self._executor.run(_SIGN_OUT)
+        run = self._db.run
+        for table, moments in _MOMENTS.items():
+            for moment in moments:
+                run(_SET_BACK.format(table, moment), now=now, ahead=ahead)
+        former = " AND scope IN (SELECT former_scopes.key FROM former_scopes)"
+        run(_SET_BACK.format("journal", "at") + former, now=now, ahead=ahead)
+        run(
+            "UPDATE tokens SET previous_until = previous_until - :by WHERE previous_until > :now",
+            by=ahead - now,
+            now=now,
+        )
+        run("DELETE FROM sessions")
         self.scopes.shift_heard(now - ahead)
         self.rollouts.set_back(ahead - now)
         self.subscriptions.set_back(ahead - now)
@@ -142,5 +128,5 @@ class Transaction(Reader):
         self._notify(-1)
 
     def _notify(self, position: int) -> None:
-        if self._executor.flavour is Flavour.POSTGRESQL:
-            self._executor.run_text(_NOTIFY, CHANNEL, str(position))
+        if self._db.flavour is Flavour.POSTGRESQL:
+            self._db.run(f"SELECT pg_notify('{CHANNEL}', :position)", position=str(position))

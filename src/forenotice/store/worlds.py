@@ -4,37 +4,26 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from sqlalchemy import exists, select
-
 from forenotice.core import budgets, documents
 from forenotice.core.draft import World
 from forenotice.core.fleet import GROUP_PREFIX, Scope, ScopeKind, Vm
-from forenotice.core.operations import Event
+from forenotice.core.operations import Event, Source
 from forenotice.store import events as event_rows
-from forenotice.store import fleet, rollouts, rows, schema
+from forenotice.store import fleet, rollouts, rows
 from forenotice.store import operations as operation_rows
-from forenotice.store.queries import Among, Executor, Query, Repository, chunks
+from forenotice.store.queries import Executor, Repository, chunks, kinds
 from forenotice.store.rows import Row
 
 T = TypeVar("T")
 
 _PAGE = 2_000
-"""Scopes that `views` holds at once."""
-
-_O = schema.operations.c
-_other = schema.events.alias("other")
-TOLD_OF = Query(
-    select(
-        schema.operations,
-        exists(
-            select(_other.c.id)
-            .where(_other.c.operation == _O.id, _other.c.ended_at.is_(None), _other.c.approved_at.is_(None))
-            .where(~Among(_other.c.scope, "scopes"))
-            .correlate(schema.operations)
-        ),
-    ).where(Among(_O.id, "names"))
-)
-"""Operations, each with whether an event of another scope is still to be approved."""
+"""Scopes that `scopes` holds at once."""
+_NAMED = "id IN :names"
+_LIVE_ON = "host IN :names AND ended_at IS NULL"
+_OF = "operation IN :names"
+_LIVE_IN = "scope IN :names AND ended_at IS NULL"
+_IN_THE_WAY_IN = f"{_LIVE_IN} AND (status = 'Started' OR type = 'Terminate') ORDER BY created_at, id"
+"""Only events that have started can block others, and deletions can block later events."""
 
 
 class Worlds(Repository):
@@ -67,34 +56,37 @@ class Worlds(Repository):
 
         `to_explain`, not to decide: operations on other hosts come with their events in those scopes only.
         """
-        loader = _Loader(self._executor)
+        loader = _Loader(self._db)
         world = loader.world
-        loader.find_addresses(addresses)
-        named = loader.add_vms(fleet.VMS_NAMED, vms)
-        loader.add_events(event_rows.NAMED, [event.upper() for event in events])
-        loader.add_operations(operation_rows.NAMED, {*operations, *loader.missing_operations()})
+        world.addresses.update(
+            loader.rows("SELECT vm_addresses.* FROM vm_addresses WHERE address IN :names", addresses)
+        )
+        loader.add_vms("name", set(world.addresses.values()))
+        named = loader.add_vms("name", vms)
+        loader.add_events(_NAMED, [event.upper() for event in events])
+        loader.add_operations(_NAMED, {*operations, *loader.missing_operations()})
 
         houses = {*hosts, *(vm.host for vm in named), *(each.host for each in world.operations.values())}
         houses.update(target for each in world.operations.values() for target in each.targets.values())
         loader.add_hosts(houses)
-        housed = loader.add_vms(fleet.VMS_ON, houses)
-        loader.add_operations(operation_rows.LIVE_ON, houses)
-        loader.add_events(event_rows.OF, world.operations)
+        housed = loader.add_vms("host", houses)
+        loader.add_operations(_LIVE_ON, houses)
+        loader.add_events(_OF, world.operations)
 
         keys = {*scopes, *(vm.scope for vm in named), *(vm.scope for vm in housed)}
         keys.update(event.scope for event in world.events.values())
         loader.add_scopes(keys)
-        loader.add_events(event_rows.LIVE_IN, keys)
+        loader.add_events(_LIVE_IN, keys)
         elsewhere = loader.missing_operations()
-        loader.add_operations(operation_rows.NAMED, elsewhere)
+        loader.add_operations(_NAMED, elsewhere)
         if not to_explain:
-            loader.add_events(event_rows.OF, elsewhere)
+            loader.add_events(_OF, elsewhere)
 
         loader.add_rollouts(rollouts)
         loader.add_sizes()
         loader.add_former()
         if members or targets:
-            loader.add_vms(fleet.VMS_IN, loader.groups())
+            loader.add_vms("scope", loader.groups())
         if targets:
             loader.add_targets()
         return world
@@ -106,24 +98,29 @@ class Worlds(Repository):
         limits its users' operations with all its VMs. `targets` adds every host that could take one, and where the
         groups have which domains; `asked_by` how many users' operations are live in the fleet, by who asked for them.
         """
-        loader = _Loader(self._executor)
+        loader = _Loader(self._db)
         world = loader.world
-        named = loader.add_vms(fleet.VMS_NAMED, vms)
+        named = loader.add_vms("name", vms)
         scopes = {vm.scope for vm in named}
         loader.add_scopes(scopes)
         limited = [key for key, scope in world.scopes.items() if scope.policy.max_user_operations is not None]
-        members = loader.add_vms(fleet.VMS_IN, limited)
+        members = loader.add_vms("scope", limited)
         loader.add_hosts({vm.host for vm in named})
-        loader.add_operations_naming_loaded({vm.host for vm in (*named, *members)})
-        loader.add_events(event_rows.LIVE_IN, scopes)
-        loader.add_operations(operation_rows.NAMED, loader.missing_operations())
-        loader.add_events(event_rows.OF, world.operations)
+        for row in loader.rows(operation_rows.SELECT + _LIVE_ON, {vm.host for vm in (*named, *members)}):
+            operation = operation_rows.read(row)
+            if any(name in world.vms for name in operation.vms):
+                world.operations[operation.id] = operation
+        loader.add_events(_LIVE_IN, scopes)
+        loader.add_operations(_NAMED, loader.missing_operations())
+        loader.add_events(_OF, world.operations)
         loader.add_rollouts(())
         if targets:
             loader.add_domains(loader.groups())
             loader.add_targets()
         if asked_by:
-            world.asked_by.update(dict(self._executor.rows(operation_rows.ASKED_BY)))
+            by_users = kinds(lambda traits: traits.source is Source.USER)
+            query = "SELECT author, count(*) FROM operations WHERE ended_at IS NULL"
+            world.asked_by.update(dict(self._db.rows(f"{query} AND kind IN {by_users} GROUP BY author")))
         return world
 
     def to_explain(self, *, operations: Collection[str] = (), events: Collection[str] = ()) -> World:
@@ -132,17 +129,18 @@ class Worlds(Repository):
         Each comes with its VMs, their scopes, and all its events, in the order of their scopes. Of others, only what
         may be in the way: what has started on those VMs' hosts, and in those scopes what has started or is a deletion.
         """
-        loader = _Loader(self._executor)
+        loader = _Loader(self._db)
         world = loader.world
-        told_of = loader.operations_of([event.upper() for event in events])
-        loader.add_operations(operation_rows.NAMED, {*operations, *told_of})
-        loader.add_events(event_rows.OF_IN_ORDER, world.operations)
-        vms = loader.add_vms(fleet.VMS_NAMED, {name for each in world.operations.values() for name in each.vms})
-        loader.add_operations(operation_rows.STARTED_ON, {vm.host for vm in vms})
+        told_of = loader.rows("SELECT operation FROM events WHERE id IN :names", [event.upper() for event in events])
+        loader.add_operations(_NAMED, {*operations, *(row[0] for row in told_of)})
+        # In a fixed order, so that an explanation does not change from one request to the next.
+        loader.add_events(f"{_OF} ORDER BY scope, id", world.operations)
+        vms = loader.add_vms("name", {name for each in world.operations.values() for name in each.vms})
+        loader.add_operations(f"{_LIVE_ON} AND status = 'Started'", {vm.host for vm in vms})
         scopes = {vm.scope for vm in vms} | {event.scope for event in world.events.values()}
         loader.add_scopes(scopes)
-        loader.add_events(event_rows.IN_THE_WAY_IN, scopes)
-        loader.add_operations(operation_rows.NAMED, loader.missing_operations())
+        loader.add_events(_IN_THE_WAY_IN, scopes)
+        loader.add_operations(_NAMED, loader.missing_operations())
         loader.add_rollouts(())
         loader.add_sizes()
         loader.add_former()
@@ -150,17 +148,17 @@ class Worlds(Repository):
 
     def hosts(self, names: Collection[str], vms: Collection[str] = ()) -> World:
         """These hosts with their VMs, and these VMs: nothing else."""
-        loader = _Loader(self._executor)
+        loader = _Loader(self._db)
         loader.add_hosts(names)
-        loader.add_vms(fleet.VMS_ON, names)
-        loader.add_vms(fleet.VMS_NAMED, vms)
+        loader.add_vms("host", names)
+        loader.add_vms("name", vms)
         loader.add_incoming()
         return loader.world
 
     def targets(self, scopes: Collection[str]) -> World:
         """Where VMs of these scopes could go: what `targets` adds above, and nothing else."""
-        loader = _Loader(self._executor)
-        loader.add_vms(fleet.VMS_IN, [key for key in scopes if key.startswith(GROUP_PREFIX)])
+        loader = _Loader(self._db)
+        loader.add_vms("scope", [key for key in scopes if key.startswith(GROUP_PREFIX)])
         loader.add_targets()
         return loader.world
 
@@ -169,24 +167,36 @@ class Worlds(Repository):
 
         Of other scopes' events it only says which operations wait for their approval.
         """
-        loader = _Loader(self._executor)
-        loader.add_vms(fleet.VMS_NAMED, vms)
-        loader.add_events(event_rows.LIVE_IN, scopes)
+        loader = _Loader(self._db)
+        world = loader.world
+        loader.add_vms("name", vms)
+        loader.add_events(_LIVE_IN, scopes)
         if ended_since is not None:
-            loader.add_events(event_rows.ENDED_IN, scopes, since=rows.number(ended_since))
-        loader.add_told_of(scopes)
-        return loader.world
+            ended = f"scope IN :names AND ended_at >= :since AND {event_rows.OF_LATEST}"
+            loader.add_events(ended, scopes, since=ended_since)
+        awaited_elsewhere = """EXISTS (SELECT 1 FROM events WHERE events.operation = operations.id
+            AND events.ended_at IS NULL AND approved_at IS NULL AND NOT (scope IN :scopes))"""
+        query = f"SELECT operations.*, {awaited_elsewhere} FROM operations WHERE operations.id IN :names"
+        for row in loader.rows(query, loader.missing_operations(), scopes=scopes):
+            world.operations[row[0]] = operation_rows.read(row)
+            if row[-1]:
+                world.awaited_elsewhere.add(row[0])
+        return world
 
     def fleet(self) -> World:
         """All hosts, VMs, scopes and addresses, all live operations with all their events."""
-        world, executor = World(), self._executor
-        world.hosts.update((row[0], fleet.host(row)) for row in executor.rows(fleet.HOSTS))
-        world.scopes.update((row[0], fleet.scope(row)) for row in executor.rows(fleet.SCOPES))
-        world.vms.update((row[0], fleet.vm(row)) for row in executor.rows(fleet.VMS))
-        world.operations.update((row[0], operation_rows.read(row)) for row in executor.rows(operation_rows.LIVE))
-        world.events.update((row[0], event_rows.read(row)) for row in executor.rows(event_rows.OF_LIVE_OPERATIONS))
-        world.addresses.update(executor.rows(fleet.ADDRESSES))
-        world.rollouts.update(rollouts.Rollouts(executor).live())
+        world, db = World(), self._db
+        world.hosts.update((row[0], fleet.host(row)) for row in db.rows("SELECT hosts.* FROM hosts"))
+        world.scopes.update((row[0], fleet.scope(row)) for row in db.rows("SELECT scopes.* FROM scopes"))
+        world.vms.update((row[0], fleet.vm(row)) for row in db.rows("SELECT vms.* FROM vms"))
+        live = db.rows(operation_rows.SELECT + "ended_at IS NULL")
+        world.operations.update((row[0], operation_rows.read(row)) for row in live)
+        told = db.rows(
+            "SELECT events.* FROM events WHERE operation IN (SELECT id FROM operations WHERE ended_at IS NULL)"
+        )
+        world.events.update((row[0], event_rows.read(row)) for row in told)
+        world.addresses.update(db.rows("SELECT vm_addresses.* FROM vm_addresses"))
+        world.rollouts.update(rollouts.Rollouts(db).live())
         return world
 
     def scopes(self, keys: Sequence[str] | None = None) -> Iterator[tuple[Scope, tuple[Vm, ...], tuple[Event, ...]]]:
@@ -195,13 +205,12 @@ class Worlds(Repository):
         Streamed: it never holds more than a few thousand scopes, and ends with the `with` of the reader.
         """
         for page in self._scope_pages(keys):
+            loader = _Loader(self._db)
             vms: dict[str, list[Vm]] = {key: [] for key in page}
-            for row in self._executor.rows(fleet.VMS_IN, names=list(page)):
-                vm = fleet.vm(row)
+            for vm in loader.add_vms("scope", page):
                 vms[vm.scope].append(vm)
             live: dict[str, list[Event]] = {}
-            for row in self._executor.rows(event_rows.LIVE_IN, names=list(page)):
-                event = event_rows.read(row)
+            for event in loader.add_events(_LIVE_IN, page):
                 live.setdefault(event.scope, []).append(event)
             for key, scope in page.items():
                 if vms[key] or _is_group(scope):
@@ -210,10 +219,10 @@ class Worlds(Repository):
     def _scope_pages(self, keys: Sequence[str] | None) -> Iterator[dict[str, Scope]]:
         if keys is not None:
             for some in chunks(sorted(set(keys)), _PAGE):
-                yield fleet.Scopes(self._executor).named(some)
+                yield fleet.Scopes(self._db).named(some)
             return
-        after = ""
-        while page := [fleet.scope(row) for row in self._executor.rows(fleet.SCOPES_AFTER, after=after, limit=_PAGE)]:
+        after, query = "", "SELECT scopes.* FROM scopes WHERE key > :after ORDER BY key LIMIT :limit"
+        while page := [fleet.scope(row) for row in self._db.rows(query, after=after, limit=_PAGE)]:
             yield {scope.key: scope for scope in page}
             after = page[-1].key
 
@@ -226,79 +235,79 @@ class _Loader:
     """Builds one world. A step without names runs no statement."""
 
     def __init__(self, executor: Executor) -> None:
-        self._executor = executor
+        self._db = executor
         self.world = World()
 
-    def find_addresses(self, addresses: Collection[str]) -> None:
-        self.world.addresses.update(self._rows(fleet.ADDRESSES_NAMED, addresses))
-        self.add_vms(fleet.VMS_NAMED, set(self.world.addresses.values()))
+    def rows(self, query: str, names: Collection[str], **parameters: object) -> Iterable[Row]:
+        return self._db.rows(query, names=names, **parameters) if names else ()
 
-    def _add(
-        self, known: dict[str, T], read: Callable[[Row], T], query: Query, names: Collection[str], **more: object
-    ) -> list[T]:
+    def _add(self, known: dict[str, T], read: Callable[[Row], T], found: Iterable[Row]) -> list[T]:
         """What is known already is not read again."""
-        found = []
-        for row in self._rows(query, names, **more):
+        things = []
+        for row in found:
             thing = known.get(row[0])
             if thing is None:
                 thing = known[row[0]] = read(row)
-            found.append(thing)
-        return found
+            things.append(thing)
+        return things
 
     def add_hosts(self, names: Collection[str]) -> None:
-        self._add(self.world.hosts, fleet.host, fleet.HOSTS_NAMED, names)
+        found = self.rows("SELECT hosts.* FROM hosts WHERE name IN :names", names)
+        self._add(self.world.hosts, fleet.host, found)
 
     def add_scopes(self, keys: Collection[str]) -> None:
-        self._add(self.world.scopes, fleet.scope, fleet.SCOPES_NAMED, keys)
+        found = self.rows("SELECT scopes.* FROM scopes WHERE key IN :names ORDER BY key", keys)
+        self._add(self.world.scopes, fleet.scope, found)
 
-    def add_vms(self, query: Query, names: Collection[str]) -> list[Vm]:
-        return self._add(self.world.vms, fleet.vm, query, names)
+    def add_vms(self, by: str, names: Collection[str]) -> list[Vm]:
+        """By `name`, `host` or `scope`."""
+        order = " ORDER BY scope, name" if by == "scope" else ""
+        found = self.rows(f"SELECT vms.* FROM vms WHERE {by} IN :names{order}", names)
+        return self._add(self.world.vms, fleet.vm, found)
 
-    def add_operations(self, query: Query, names: Collection[str]) -> None:
-        self._add(self.world.operations, operation_rows.read, query, names)
+    def add_operations(self, where: str, names: Collection[str]) -> None:
+        self._add(self.world.operations, operation_rows.read, self.rows(operation_rows.SELECT + where, names))
 
-    def add_events(self, query: Query, names: Collection[str], **more: object) -> None:
-        self._add(self.world.events, event_rows.read, query, names, **more)
+    def add_events(self, where: str, names: Collection[str], **parameters: object) -> list[Event]:
+        found = self.rows(f"SELECT events.* FROM events WHERE {where}", names, **parameters)
+        return self._add(self.world.events, event_rows.read, found)
 
     def groups(self) -> list[str]:
         return [key for key, scope in self.world.scopes.items() if _is_group(scope)]
 
     def add_rollouts(self, named: Collection[str]) -> None:
         parts_of = {each.rollout for each in self.world.operations.values() if each.rollout is not None}
-        self.world.rollouts.update(rollouts.Rollouts(self._executor).named({*named, *parts_of}))
+        self.world.rollouts.update(rollouts.Rollouts(self._db).named({*named, *parts_of}))
 
     def add_sizes(self) -> None:
         budgeted = [key for key, scope in self.world.scopes.items() if budgets.has_budget(scope.policy)]
         self.world.sizes.update(dict.fromkeys(budgeted, 0))
-        self.world.sizes.update(self._rows(fleet.SIZES, budgeted))
-
-    def add_operations_naming_loaded(self, hosts: Collection[str]) -> None:
-        """Of the live ones on these hosts, those that name a loaded VM."""
-        for row in self._rows(operation_rows.LIVE_ON, hosts):
-            operation = operation_rows.read(row)
-            if any(name in self.world.vms for name in operation.vms):
-                self.world.operations[operation.id] = operation
+        query = "SELECT scope, count(*) FROM vms WHERE scope IN :names GROUP BY scope"
+        self.world.sizes.update(self.rows(query, budgeted))
 
     def add_domains(self, groups: Collection[str]) -> None:
-        for scope, host, update_domain, fault_domain, count in self._rows(fleet.DOMAINS_IN, groups):
+        columns = "scope, host, update_domain, fault_domain"
+        query = f"SELECT {columns}, count(*) FROM vms WHERE scope IN :names GROUP BY {columns}"
+        for scope, host, update_domain, fault_domain, count in self.rows(query, groups):
             self.world.domains.setdefault((scope, host), {})[update_domain, fault_domain] = count
         # VMs that are moving count at their target.
         moved = {name for each in self.world.operations.values() for name in each.targets} - self.world.vms.keys()
-        self.add_vms(fleet.VMS_NAMED, moved)
+        self.add_vms("name", moved)
 
     def add_former(self) -> None:
         # Live events never belong to an earlier scope.
         ended = {event.scope for event in self.world.events.values() if not event.status.live}
-        self.world.former.update(fleet.Scopes(self._executor).former(ended))
+        self.world.former.update(fleet.Scopes(self._db).former(ended))
 
     def add_targets(self) -> None:
         world = self.world
-        world.occupancy.update(self._executor.rows(fleet.TARGETS))
-        world.awaiting.update(row[0] for row in self._executor.rows(rollouts.AWAITING))
+        counted = "SELECT hosts.name, count(vms.name) FROM hosts LEFT JOIN vms ON vms.host = hosts.name"
+        world.occupancy.update(self._db.rows(f"{counted} WHERE {fleet.TAKES_VMS} GROUP BY hosts.name"))
+        world.awaiting.update(self._db.column(rollouts.AWAITING))
         self.add_hosts(world.occupancy.keys() - world.hosts.keys())
         limited = [name for name in world.occupancy if world.hosts[name].capacity is not None]
         world.used.update(dict.fromkeys(limited, 0))
-        world.used.update((host, rows.amount(used) or 0) for host, used in self._rows(fleet.USED_ON, limited))
+        world.used.update((host, rows.amount(used) or 0) for host, used in self.rows(fleet.USED_ON, limited))
         self.add_incoming()
 
     def add_incoming(self) -> None:
@@ -306,24 +315,10 @@ class _Loader:
         limited = {name for name, host in self.world.hosts.items() if host.capacity is not None}
         if not limited:
             return
-        coming = {name: host for name, host in fleet.moving(self._executor).items() if host in limited}
-        for name, size in self._rows(fleet.VM_SIZES, coming):
+        coming = {name: host for name, host in fleet.moving(self._db).items() if host in limited}
+        for name, size in self.rows(fleet.SIZES, coming):
             self.world.incoming[name] = (coming[name], rows.amount(size))
-
-    def operations_of(self, told: Collection[str]) -> set[str]:
-        return {row[0] for row in self._rows(event_rows.OPERATIONS, told)}
-
-    def add_told_of(self, scopes: Collection[str]) -> None:
-        """The operations of the events so far, which are those of the scopes."""
-        world = self.world
-        for row in self._rows(TOLD_OF, self.missing_operations(), scopes=list(scopes)):
-            world.operations[row[0]] = operation_rows.read(row)
-            if row[-1]:
-                world.awaited_elsewhere.add(row[0])
 
     def missing_operations(self) -> set[str]:
         """Operations of loaded events that are not loaded themselves."""
         return {event.operation for event in self.world.events.values()} - self.world.operations.keys()
-
-    def _rows(self, query: Query, names: Collection[str], **parameters: object) -> Iterable[Row]:
-        return self._executor.rows(query, names=list(names), **parameters) if names else ()

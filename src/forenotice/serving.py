@@ -20,7 +20,7 @@ from forenotice import control_socket, data_directory, demo, garbage_collection,
 from forenotice.control import tls as control_tls
 from forenotice.control.metrics import Metrics
 from forenotice.core import errors
-from forenotice.core.budgets import UserLimits
+from forenotice.core.draft import UserLimits
 from forenotice.core.timing import Retries, Timing
 from forenotice.drivers import registry
 from forenotice.drivers.call_queue import DriverChoice

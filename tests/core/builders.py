@@ -10,9 +10,8 @@ from typing import Any
 from tests.core.invariants import Watch
 from tests.core.invariants_of_rollouts import RolloutWatch
 
-from forenotice.core import announcements, budgets, driver_calls, explanations, lifecycle, membership
-from forenotice.core.budgets import NO_LIMITS
-from forenotice.core.draft import Changes, Draft, World
+from forenotice.core import announcements, driver_calls, explanations, lifecycle, membership
+from forenotice.core.draft import NO_LIMITS, Changes, Draft, World
 from forenotice.core.driver_calls import Finished, Outcome, Task
 from forenotice.core.explanations import Explanation
 from forenotice.core.fleet import Host, Listening, Policy, Scope, ScopeKind, Vm, group_key, standalone_key
@@ -162,7 +161,7 @@ class Site:
             awaiting |= {o.host for o in self.live() if o.status is Status.PLANNED}
             awaiting |= {host.host for host in self.rollout_hosts.values() if host.status is RolloutHostStatus.WAITING}
         parts_of = {rollout for o in known if (rollout := state.operations[o].rollout)}
-        budgeted = [key for key in keys & state.scopes.keys() if budgets.has_budget(state.scopes[key].policy)]
+        budgeted = [key for key in keys & state.scopes.keys() if state.scopes[key].policy.has_budget]
         return World(
             hosts=_pick(state.hosts, near | occupancy.keys()),
             vms=_pick(state.vms, known_vms),

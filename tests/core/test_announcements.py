@@ -9,8 +9,7 @@ import pytest
 from tests.core.builders import ALWAYS, DAY, MINUTE, NOW, SECOND, Site, row
 
 from forenotice.core import announcements, errors
-from forenotice.core.budgets import UserLimits
-from forenotice.core.draft import Draft, World
+from forenotice.core.draft import NO_LIMITS, Draft, UserLimits, World
 from forenotice.core.driver_calls import NotYet
 from forenotice.core.fleet import Host, Listening, Policy, Scope, ScopeKind, Vm, natural_key
 from forenotice.core.operations import Kind, Status
@@ -368,3 +367,28 @@ def effort(kind: Kind, vms: int, policy: Policy) -> int:
 )
 def test_scheduling_twice_as_many_takes_twice_as_long(kind: Kind, policy: Policy) -> None:
     assert effort(kind, 400, policy) < 2.2 * effort(kind, 200, policy)
+
+
+def test_planned_maintenance_that_no_budget_allows_is_refused() -> None:
+    site = row()
+    site.add_vm("web-3", "a", group="web")
+    site.set_policy("group:web", min_available=3)
+    with pytest.raises(errors.ConflictError, match="the budget of group web can never be met: 2 of its 4 VMs are on"):
+        site.schedule(Kind.HOST_UPDATE, "a")
+    assert site.schedule(Kind.HOST_UPDATE, "b")
+    site.set_policy("group:web", min_available=4)
+    with pytest.raises(errors.ConflictError) as refused:
+        site.schedule(Kind.HOST_UPDATE, "c")
+    assert refused.value.message == (
+        "the budget of group web can never be met: 1 of its 4 VMs is on host c, but min_available 4 allows 0 down at "
+        "once: change it"
+    )
+    assert site.schedule(Kind.RESTART, "web-0")
+    assert site.schedule(Kind.HARDWARE_FAILURE, "a")
+
+
+@pytest.mark.parametrize(
+    ("limits", "limited"), [(NO_LIMITS, False), (UserLimits(fleet=1), True), (UserLimits(tenant=1), True)]
+)
+def test_whether_users_are_limited(limits: UserLimits, limited: bool) -> None:
+    assert limits.any == limited

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.core.invariants_of_rollouts import most_down
 
 from forenotice.core import errors, fleet, windows
 from forenotice.core.fleet import Policy, Scope, ScopeKind, Vm, VmState, furthest, vm_state
@@ -239,3 +240,39 @@ def test_the_event_that_is_furthest_on_counts(
     events: list[tuple[Status, tuple[str, ...]]], by_vm: dict[str, Status]
 ) -> None:
     assert furthest(events) == by_vm
+
+
+@pytest.mark.parametrize(
+    ("most", "least", "members", "allowed", "told"),
+    [
+        (None, None, 10, None, ""),
+        ("2", None, 10, 2, "max_unavailable 2"),
+        ("25%", None, 10, 2, "max_unavailable 25%"),
+        ("25%", None, 3, 0, "max_unavailable 25%"),
+        ("100%", None, 3, 3, "max_unavailable 100%"),
+        (None, 8, 10, 2, "min_available 8"),
+        (None, 8, 5, 0, "min_available 8"),
+        (None, 0, 5, 5, "min_available 0"),
+        ("3", 8, 10, 2, "min_available 8"),
+        ("1", 8, 10, 1, "max_unavailable 1"),
+    ],
+)
+def test_what_a_budget_allows(
+    most: str | None, least: int | None, members: int, allowed: int | None, told: str
+) -> None:
+    policy = Policy(max_unavailable=most, min_available=least)
+    found = (policy.has_budget, policy.allowed_down(members), policy.budget(members))
+    assert found == (allowed is not None, allowed, told)
+
+
+@given(
+    st.none() | st.integers(1, 12).map(str) | st.integers(1, 100).map("{}%".format),
+    st.none() | st.integers(0, 12),
+    st.integers(0, 12),
+)
+def test_a_part_of_a_vm_is_none(most: str | None, least: int | None, members: int) -> None:
+    policy = Policy(max_unavailable=most, min_available=least)
+    allowed = policy.allowed_down(members)
+    if allowed is not None:
+        assert allowed >= 0
+        assert min(allowed, members) == max(0, most_down(policy, members).__floor__())

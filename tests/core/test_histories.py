@@ -15,7 +15,7 @@ from tests.core.invariants import MOVING, USERS
 
 from forenotice.core import errors, explanations, placement
 from forenotice.core.blockers import BlockerKind, start_blockers
-from forenotice.core.budgets import UserLimits
+from forenotice.core.draft import UserLimits
 from forenotice.core.driver_calls import Finished, NotYet, Outcome, Task
 from forenotice.core.fleet import Listening, Policy, Scope, ScopeKind
 from forenotice.core.lifecycle import is_listening

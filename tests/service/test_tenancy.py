@@ -9,7 +9,7 @@ from tests.service.rig import OPERATOR, Rig
 from tests.service.test_visibility import everything
 
 from forenotice.core import errors, selectors
-from forenotice.core.budgets import UserLimits
+from forenotice.core.draft import UserLimits
 from forenotice.core.fleet import Listening, ScopeKind
 from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind

@@ -113,8 +113,10 @@ def announce(draft: Draft, operation: Operation) -> None:
     draft.put_operation(operation)
     _note(draft, "operation.scheduled", operation)
     vms = [draft.vm(name) for name in operation.vms]
-    if _is_announced(draft, operation.kind, vms):
-        for scope, members in _by_scope(draft, vms):
+    for scope, members in _by_scope(draft, vms):
+        wanted = scope.policy.terminate_notice is not None and not members[0].spot
+        # A deletion is an event only where the group asks for it, and never for a spot VM.
+        if operation.kind is not Kind.DELETION or wanted:
             _tell(draft, operation, scope, members)
     approved = all(event.approved for event in draft.live_events_of(operation.id))
     if operation.kind is Kind.HARDWARE_FAILURE:
@@ -167,10 +169,8 @@ def _already(spec: OperationSpec, other: Operation) -> errors.ConflictError:
 def _require_within_limits(draft: Draft, scope: Scope) -> None:
     limit, fleet, tenant = scope.policy.max_user_operations, draft.limits.fleet, draft.limits.tenant
     if limit is not None and len(live := draft.users_operations_in(scope.key)) >= limit:
-        why = (
-            f"{scope.name} has {len(live)} users' operations under way and allows {limit} at a time: "
-            "wait for one to end, or cancel one"
-        )
+        why = f"{scope.name} has {len(live)} users' operations under way and allows {limit} at a time"
+        why += ": wait for one to end, or cancel one"
         raise errors.ConflictError(why, limit=limit, operations=sorted(live))
     if fleet is not None and draft.world.asked_by.total() >= fleet:
         why = f"the fleet allows {fleet} users' operations at a time: wait for one to end, or ask for fewer"
@@ -194,13 +194,6 @@ def _notice(draft: Draft, spec: OperationSpec, vms: list[Vm]) -> timedelta:
     return spec.notice
 
 
-def _is_announced(draft: Draft, kind: Kind, vms: list[Vm]) -> bool:
-    """A deletion is an event only where the group asks for it, and never for a spot VM."""
-    if kind is not Kind.DELETION:
-        return True
-    return draft.scope(vms[0].scope).policy.terminate_notice is not None and not vms[0].spot
-
-
 def _by_scope(draft: Draft, vms: list[Vm]) -> list[tuple[Scope, list[Vm]]]:
     found: dict[str, list[Vm]] = {}
     for vm in sorted(vms, key=lambda vm: natural_key(vm.name)):
@@ -212,9 +205,8 @@ def _approved_by(draft: Draft, kind: Kind, scope: Scope) -> str | None:
     """What approves the event of a scope as soon as it is announced."""
     if kind is Kind.HARDWARE_FAILURE:
         return None
-    if scope.policy.auto_approve_restart and kind is Kind.RESTART:
-        return BY_POLICY
-    if scope.policy.auto_approve_redeploy and kind is Kind.REDEPLOY:
+    policy = scope.policy
+    if {Kind.RESTART: policy.auto_approve_restart, Kind.REDEPLOY: policy.auto_approve_redeploy}.get(kind):
         return BY_POLICY
     return None if lifecycle.is_listening(scope, draft.now, draft.timing) else BY_SILENCE
 

@@ -10,8 +10,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from forenotice.core import budgets, documents, errors
-from forenotice.core.budgets import NO_LIMITS, UserLimits
+from forenotice.core import documents, errors
 from forenotice.core.documents import Document
 from forenotice.core.fleet import FormerScope, Host, Scope, Vm
 from forenotice.core.journal import Entry
@@ -97,6 +96,22 @@ class Changes:
     """A host may take VMs that it could not before: what was held for want of a target may start."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserLimits:
+    """How many users' operations may be live at once; None: any number."""
+
+    fleet: int | None = None
+    tenant: int | None = None
+    """Of those that one tenant requested."""
+
+    @property
+    def any(self) -> bool:
+        return self.fleet is not None or self.tenant is not None
+
+
+NO_LIMITS = UserLimits()
+
+
 @dataclass(eq=False)
 class Draft:
     """A world under change: reads see what was put, and `changes` tells the difference."""
@@ -162,12 +177,20 @@ class Draft:
 
     def allowed_down(self, scope: str) -> float:
         """How many VMs of a scope planned maintenance may have down at once; infinite without a budget."""
-        allowed = budgets.allowed(self.scope(scope).policy, self.size_of(scope))
+        allowed = self.scope(scope).policy.allowed_down(self.size_of(scope))
         return math.inf if allowed is None else allowed
 
     def require_budget(self, scope: str, *, vms: int, host: str) -> None:
         """Refuse what could never start: the VMs of one host go down together."""
-        budgets.require_possible(scope, self.scope(scope).policy, members=self.size_of(scope), vms=vms, host=host)
+        members, allowed = self.size_of(scope), self.allowed_down(scope)
+        if vms > allowed:
+            budget, name, several = self.scope(scope).policy.budget(members), self.scope(scope).name, vms > 1
+            why = (
+                f"the budget of group {name} can never be met: {vms} of its {members} VMs {'are' if several else 'is'} "
+                f"on host {host}{' and go together' if several else ''}, but {budget} allows {allowed} down at once: "
+                f"change it{', or spread the group' if several else ''}"
+            )
+            raise errors.ConflictError(why, group=name, host=host, vms=vms, members=members, allowed=allowed)
 
     def vms_on(self, host: str) -> list[Vm]:
         return [self.world.vms[name] for name in self._vms_on.get(host, ())]

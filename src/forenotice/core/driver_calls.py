@@ -1,6 +1,6 @@
 """From Started to the end: what the driver is asked to do, and what its answer changes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -87,9 +87,11 @@ def advance(draft: Draft, operation: Operation, process: str, claim_until: datet
     placed_before = asked_for(operation)
     if found := unplaced(operation):
         operation = replace(operation, targets=placement.choose(draft, operation, found))
-        _cancel_maintenance_of_targets(
-            draft, operation, (operation.targets[name] for name in found if name in operation.targets)
-        )
+        for target in sorted({operation.targets[name] for name in found if name in operation.targets}):
+            # Planned maintenance of a host that has to take VMs of a Started operation might wait for its end.
+            for other in placement.maintenance_of(draft, target):
+                why = f"host {target} has to take VMs of operation {operation.id}, which no other host can"
+                lifecycle.end(draft, replace(other, failures=dict.fromkeys(other.vms, why)), Status.CANCELED)
     ready = asked_for(operation)
     if not ready or (tried_enough and ready == placed_before):
         draft.put_operation(replace(operation, due_at=draft.now + RECHECK, held=True))
@@ -158,14 +160,6 @@ def unplaced(operation: Operation) -> tuple[str, ...]:
 def waits_for_a_host(operation: Operation) -> bool:
     """It has started and cannot go on; announced maintenance is cancelled for it."""
     return operation.status is Status.STARTED and bool(unplaced(operation))
-
-
-def _cancel_maintenance_of_targets(draft: Draft, operation: Operation, hosts: Iterable[str]) -> None:
-    """Cancel planned maintenance of hosts that have to take VMs of a Started operation: it may wait for its end."""
-    for host in sorted(set(hosts)):
-        for other in placement.maintenance_of(draft, host):
-            why = f"host {host} has to take VMs of operation {operation.id}, which no other host can"
-            lifecycle.end(draft, replace(other, failures=dict.fromkeys(other.vms, why)), Status.CANCELED)
 
 
 def _remaining(operation: Operation) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from forenotice.core import budgets, driver_calls, placement, rollout_progress, windows
+from forenotice.core import driver_calls, placement, rollout_progress, windows
 from forenotice.core.blockers import Blocker, BlockerKind, announcement_blockers, host_blockers, start_blockers
 from forenotice.core.draft import Draft
 from forenotice.core.driver_calls import PendingCalls
@@ -243,8 +243,8 @@ def _sentence(draft: Draft, alike: list[Blocker], found: list[Blocker]) -> str: 
         case BlockerKind.BUDGET:
             scope = draft.scope(blocker.scope or "")
             members = draft.size_of(scope.key)
-            most = budgets.allowed(scope.policy, members)
-            allows = f"{budgets.told(scope.policy, members)} of {scope.name} allows {most} of its {members} VMs down"
+            most = scope.policy.allowed_down(members)
+            allows = f"{scope.policy.budget(members)} of {scope.name} allows {most} of its {members} VMs down"
             if blocker.event is None:
                 return f"The budget can never be met: {allows} at once. Change the budget."
             return f"{allows} at once: it waits until event {blocker.event} has ended."

@@ -2,11 +2,12 @@
 
 import ipaddress
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
+from operator import itemgetter
 
 from forenotice.core import errors
 from forenotice.core.operations import Status
@@ -74,6 +75,24 @@ class Policy:
     """How many VMs planned maintenance must leave. Groups only."""
     windows: tuple[Window, ...] = ()
     """When planned maintenance may start; without any, always."""
+
+    @property
+    def has_budget(self) -> bool:
+        return self.max_unavailable is not None or self.min_available is not None
+
+    def allowed_down(self, members: int) -> int | None:
+        """How many VMs of so many may be down at once; None: any number. A part of a VM is none."""
+        return min((allowed for allowed, _ in self._budgets(members)), default=None)
+
+    def budget(self, members: int) -> str:
+        """The rule that decides, as the operator wrote it; empty without one."""
+        return min(self._budgets(members), key=itemgetter(0), default=(0, ""))[1]
+
+    def _budgets(self, members: int) -> Iterator[tuple[int, str]]:
+        if (most := self.max_unavailable) is not None:
+            yield members * int(most[:-1]) // 100 if most.endswith("%") else int(most), f"max_unavailable {most}"
+        if self.min_available is not None:
+            yield max(0, members - self.min_available), f"min_available {self.min_available}"
 
 
 DEFAULT_POLICY = Policy()
@@ -310,20 +329,17 @@ def require_address(address: str, *, loopback: bool = False) -> str:
     found = require_syntax(address)
     parsed = ipaddress.ip_address(found)
     reserved = not parsed.is_loopback and any(parsed in network for network in RESERVED)
-    if parsed.is_loopback and not loopback:
-        why = (
-            f"{found} is a loopback address, so no VM calls from there: give one such as 10.0.0.4 or fd00::4, "
-            "or start the service with --allow-loopback-addresses, for tests"
-        )
-        raise errors.RefusedError(why, address=found)
+    instead = "give one such as 10.0.0.4 or fd00::4"
     for refused, kind in (
         (parsed.is_link_local, "link-local, so VMs on different interfaces can have the same one"),
         (parsed.is_multicast, "multicast, so no VM calls from there"),
         (parsed.is_unspecified, "unspecified, so no VM calls from there"),
         (reserved, "reserved, so no VM calls from there"),
+        (parsed.is_loopback and not loopback, "a loopback address, so no VM calls from there"),
     ):
         if refused:
-            raise errors.RefusedError(f"{found} is {kind}: give one such as 10.0.0.4 or fd00::4", address=found)
+            hint = ", or start the service with --allow-loopback-addresses, for tests" if parsed.is_loopback else ""
+            raise errors.RefusedError(f"{found} is {kind}: {instead}{hint}", address=found)
     return found
 
 
@@ -336,16 +352,6 @@ def require_domain(noun: str, number: int) -> int:
     if not 0 <= number <= 999:
         raise errors.RefusedError(f"{noun} {number} is out of range: give a number from 0 to 999")
     return number
-
-
-def require_max_unavailable(limit: str) -> str:
-    found = MAX_UNAVAILABLE.fullmatch(limit)
-    if found is None or int(found[1]) > (100 if found[2] else MAX_BUDGET):
-        raise errors.RefusedError(
-            f"max_unavailable cannot be {limit[:20]!r}: give a number from 1 to {MAX_BUDGET}, or a part from 1% to "
-            "100%; leave it out for no limit"
-        )
-    return limit
 
 
 def require_amount(noun: str, value: float | None) -> float | None:
@@ -376,27 +382,26 @@ def require_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def require_policy(kind: ScopeKind, policy: Policy) -> Policy:
-    notice = policy.terminate_notice
-    if notice is not None and kind is ScopeKind.STANDALONE:
-        raise errors.RefusedError("only a group can announce deletions: terminate notice is not for a standalone VM")
-    if notice is not None and not TERMINATE_NOTICE_MIN <= notice <= TERMINATE_NOTICE_MAX:
-        raise errors.RefusedError("terminate notice must be from 5 to 15 minutes")
-    limit = policy.max_user_operations
-    if limit is not None and not 1 <= limit <= MAX_USER_OPERATIONS:
-        raise errors.RefusedError(
-            f"max_user_operations must be from 1 to {MAX_USER_OPERATIONS}; leave it out for no limit"
-        )
-    _require_budget(kind, policy)
-    return policy
-
-
-def _require_budget(kind: ScopeKind, policy: Policy) -> None:
+    notice, limit = policy.terminate_notice, policy.max_user_operations
     most, least = policy.max_unavailable, policy.min_available
+    if kind is ScopeKind.STANDALONE and notice is not None:
+        raise errors.RefusedError("only a group can announce deletions: terminate notice is not for a standalone VM")
     if kind is ScopeKind.STANDALONE and (most, least) != (None, None):
         raise errors.RefusedError(
             "only a group has a budget: max_unavailable and min_available are not for a standalone VM"
         )
-    if most is not None:
-        require_max_unavailable(most)
+    if notice is not None and not TERMINATE_NOTICE_MIN <= notice <= TERMINATE_NOTICE_MAX:
+        raise errors.RefusedError("terminate notice must be from 5 to 15 minutes")
+    if limit is not None and not 1 <= limit <= MAX_USER_OPERATIONS:
+        raise errors.RefusedError(
+            f"max_user_operations must be from 1 to {MAX_USER_OPERATIONS}; leave it out for no limit"
+        )
+    parsed = MAX_UNAVAILABLE.fullmatch(most) if most is not None else None
+    if most is not None and (parsed is None or int(parsed[1]) > (100 if parsed[2] else MAX_BUDGET)):
+        raise errors.RefusedError(
+            f"max_unavailable cannot be {most[:20]!r}: give a number from 1 to {MAX_BUDGET}, or a part from 1% to "
+            "100%; leave it out for no limit"
+        )
     if least is not None and not 0 <= least <= MAX_BUDGET:
         raise errors.RefusedError(f"min_available must be from 0 to {MAX_BUDGET}")
+    return policy

@@ -75,7 +75,8 @@ def approve_as_guest(draft: Draft, start_requests: StartRequests) -> None:
     events: dict[str, Event] = {}
     for event_id in start_requests.event_ids:
         event = draft.world.events.get(event_id.upper())
-        if event is None or event.scope != start_requests.scope or not _is_approvable(draft, event):
+        over = event is not None and event.ended_at is not None and draft.now - event.ended_at > ENDED_APPROVABLE
+        if event is None or event.scope != start_requests.scope or over:
             raise errors.RefusedError("an EventId names no live event of this VM: nothing was approved")
         events[event.id] = event
     for event in events.values():
@@ -105,10 +106,6 @@ def approve(draft: Draft, event: Event, by: str) -> None:
 def awaits_approval(event: Event) -> bool:
     """Whether an approval would make a difference."""
     return event.status is Status.SCHEDULED and (event.implied or not event.approved)
-
-
-def _is_approvable(draft: Draft, event: Event) -> bool:
-    return event.ended_at is None or draft.now - event.ended_at <= ENDED_APPROVABLE
 
 
 def _make_due_if_approved(draft: Draft, operation: Operation) -> None:
@@ -273,18 +270,15 @@ def leave_host(draft: Draft, name: str) -> None:
                 draft.note("event.canceled", event, vm=name)
                 draft.wake(event.scope)
             elif name in event.resources:
-                draft.put_event(replace(event, resources=_without(name, event.resources)))
+                left = tuple(other for other in event.resources if other != name)
+                draft.put_event(replace(event, resources=left))
                 draft.note("event.resource_dropped", event, vm=name)
-        left = replace(operation, vms=_without(name, operation.vms))
-        if left.vms:
-            draft.put_operation(left)
-            _make_due_if_approved(draft, left)
+        operation = replace(operation, vms=tuple(other for other in operation.vms if other != name))
+        if operation.vms:
+            draft.put_operation(operation)
+            _make_due_if_approved(draft, operation)
         else:
-            end(draft, left, Status.CANCELED)
-
-
-def _without(name: str, names: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(other for other in names if other != name)
+            end(draft, operation, Status.CANCELED)
 
 
 # NotBefore and start times after the fact: a commit came late, or the clock was wrong.

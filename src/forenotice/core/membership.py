@@ -82,17 +82,13 @@ def remove_host(draft: Draft, name: str) -> None:
     vms = draft.vms_on(name)
     if vms:
         why = f"host {name} still has {len(vms)} VMs, such as {vms[0].name}: move or remove them first"
-        raise errors.ConflictError(why, host=name, vms=len(vms), such_as=_first_names(vms))
+        raise errors.ConflictError(why, host=name, vms=len(vms), such_as=[vm.name for vm in vms[:5]])
     for operation in draft.world.operations.values():
         if operation.status.live and name in operation.targets.values():
             why = f"operation {operation.id} is moving VMs to host {name}: let it end first"
             raise errors.ConflictError(why, host=name, operation=operation.id, status=operation.status)
     draft.remove_host(name)
     draft.note("host.removed", host=name)
-
-
-def _first_names(vms: Sequence[Vm]) -> list[str]:
-    return [vm.name for vm in vms[:5]]
 
 
 def add_group(draft: Draft, name: str, kind: ScopeKind, policy: Policy) -> Scope:
@@ -115,7 +111,7 @@ def remove_group(draft: Draft, name: str) -> None:
     vms = draft.vms_in(key)
     if vms:
         why = f"group {name} still has {len(vms)} VMs, such as {vms[0].name}: regroup or remove them first"
-        raise errors.ConflictError(why, group=name, vms=len(vms), such_as=_first_names(vms))
+        raise errors.ConflictError(why, group=name, vms=len(vms), such_as=[vm.name for vm in vms[:5]])
     draft.remove_scope(key)
     draft.note("group.removed", scope=key)
 

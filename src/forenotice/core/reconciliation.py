@@ -10,6 +10,8 @@ from forenotice.core.draft import Draft, World
 from forenotice.core.fleet import DEFAULT_POLICY, Host, Policy, Scope, ScopeKind, Vm
 from forenotice.core.membership import VmSpec
 
+Fields = Mapping[str, Any]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSpec:
@@ -56,17 +58,30 @@ class Difference:
 def compare(world: World, spec: FleetSpec) -> list[Difference]:
     """How a fleet differs from its description, whether or not the rules would let that change."""
     groups = {scope.name: scope for scope in world.scopes.values() if scope.kind is not ScopeKind.STANDALONE}
-    alone = [name for name, vm in spec.vms.items() if vm.group is None]
-    found = [
-        *(_host(name, world.hosts.get(name), host) for name, host in spec.hosts.items()),
-        *(_group(name, groups.get(name), group) for name, group in spec.groups.items()),
-        *_removed("vm", world.vms, spec.vms),
-        *(_vm(name, world.vms.get(name), vm) for name, vm in spec.vms.items()),
-        *(_policy(name, world, spec) for name in alone),
-        *_removed("group", groups, spec.groups),
-        *_removed("host", world.hosts, spec.hosts),
-    ]
-    return [each for each in found if each is not None]
+    found: list[Difference] = []
+    for name, described in spec.hosts.items():
+        with _naming("hosts", name):
+            host = world.hosts.get(name)
+            wanted = described.host(host or Host(name=name))
+            found += _differences("host", name, _host_fields(host) if host else None, _host_fields(wanted))
+    for name, group in spec.groups.items():
+        with _naming("groups", name):
+            fleet.require_policy(group.kind, group.policy)
+            scope = groups.get(name)
+            found += _differences("group", name, _group_fields(scope) if scope else None, _group_fields(group))
+    found += _removed("vm", world.vms, spec.vms)
+    for name, vm_spec in spec.vms.items():
+        with _naming("vms", name):
+            vm = world.vms.get(name)
+            known = _vm_fields(membership.spec_of(vm)) if vm else None
+            found += _differences("vm", name, known, _vm_fields(_canonical(vm_spec, vm)))
+    for name in [name for name, vm_spec in spec.vms.items() if vm_spec.group is None]:
+        with _naming("vms", name):
+            policy = fleet.require_policy(ScopeKind.STANDALONE, spec.policies.get(name, DEFAULT_POLICY))
+            scope = world.scopes.get(fleet.standalone_key(name))
+            before = membership.policy_facts(scope.policy if scope else DEFAULT_POLICY)
+            found += _differences("policy of vm", name, before, membership.policy_facts(policy))
+    return [*found, *_removed("group", groups, spec.groups), *_removed("host", world.hosts, spec.hosts)]
 
 
 def reconcile(draft: Draft, spec: FleetSpec, *, prune: bool, move: bool) -> list[Difference]:
@@ -76,23 +91,24 @@ def reconcile(draft: Draft, spec: FleetSpec, *, prune: bool, move: bool) -> list
     described. With `prune`, what is not described is removed.
     """
     differences = list(_heeded(compare(draft.world, spec), prune=prune, move=move))
+    touched, placed = [], []
     for each in differences:
-        _make_so(draft, spec, each)
-    changed = [each.name for each in differences if each.noun == "vm" and each.action in ("add", "change")]
-    touched = [draft.vm(name) for name in changed]
-    membership.claim_identities(draft, touched)
-    for scope in dict.fromkeys(vm.scope for vm in touched):
+        if each.action == "remove":
+            _remove(draft, each.noun, each.name)
+        elif each.action != "keep":
+            with _naming(each.noun.removeprefix("policy of ") + "s", each.name):
+                _add_or_change(draft, spec, each)
+            touched += [each.name] if each.noun == "vm" else []
+            placed += [each.name] if each.noun == "vm" and (each.action == "add" or "host" in each.fields) else []
+    vms = [draft.vm(name) for name in touched]
+    membership.claim_identities(draft, vms)
+    for scope in dict.fromkeys(vm.scope for vm in vms):
         placement.require_sound(draft, scope)
-    placed = [each.name for each in differences if each.noun == "vm" and _is_placed(each)]
     placement.require_room(draft, map(draft.vm, placed))
     return differences
 
 
-def _is_placed(each: Difference) -> bool:
-    return each.action == "add" or (each.action == "change" and "host" in each.fields)
-
-
-def _heeded(differences: Iterable[Difference], *, prune: bool, move: bool) -> Iterable[Difference]:
+def _heeded(differences: Iterable[Difference], *, prune: bool, move: bool) -> Iterator[Difference]:
     for each in differences:
         if each.noun == "vm" and "host" in each.fields and not move:
             others = {name: values for name, values in each.fields.items() if name != "host"}
@@ -103,22 +119,19 @@ def _heeded(differences: Iterable[Difference], *, prune: bool, move: bool) -> It
             yield each
 
 
-def _make_so(draft: Draft, spec: FleetSpec, each: Difference) -> None:
+def _remove(draft: Draft, noun: str, name: str) -> None:
+    if noun == "host" and (vms := draft.vms_on(name)):
+        why = (
+            f"the fleet file does not name host {name}, where {vms[0].name} runs: name the host there, or move its VMs "
+            f"({len(vms)}) first"
+        )
+        raise errors.ConflictError(why, host=name, vms=len(vms))
+    remove = {"host": membership.remove_host, "group": membership.remove_group, "vm": membership.remove_vm}
+    remove[noun](draft, name)
+
+
+def _add_or_change(draft: Draft, spec: FleetSpec, each: Difference) -> None:
     name, wanted = each.name, {field: described for field, (_, described) in each.fields.items()}
-    match each.action, each.noun:
-        case "remove", "host":
-            _remove_host(draft, name)
-        case "remove", "group":
-            membership.remove_group(draft, name)
-        case "remove", "vm":
-            membership.remove_vm(draft, name)
-        case (("add" | "change"), noun):
-            with _naming(noun.removeprefix("policy of ") + "s", name):
-                _add_or_change(draft, spec, each, wanted)
-
-
-def _add_or_change(draft: Draft, spec: FleetSpec, each: Difference, wanted: dict[str, Any]) -> None:
-    name = each.name
     match each.action, each.noun:
         case "add", "host":
             membership.add_host(draft, spec.hosts[name].host(Host(name=name)))
@@ -127,7 +140,11 @@ def _add_or_change(draft: Draft, spec: FleetSpec, each: Difference, wanted: dict
         case "add", "group":
             membership.add_group(draft, name, spec.groups[name].kind, spec.groups[name].policy)
         case "change", "group":
-            _change_group(draft, name, spec.groups[name])
+            known = draft.scope(fleet.group_key(name))
+            if "kind" in wanted:
+                why = f"group {name} is of kind {known.kind} and cannot become {wanted['kind']}"
+                raise errors.ConflictError(f"{why}: remove it and add it anew", group=name, kind=known.kind)
+            membership.set_policy(draft, known.key, spec.groups[name].policy)
         case "add", "vm":
             membership.put_new_vm(draft, spec.vms[name])
         case "change", "vm":
@@ -136,78 +153,27 @@ def _add_or_change(draft: Draft, spec: FleetSpec, each: Difference, wanted: dict
             membership.set_policy(draft, fleet.standalone_key(name), spec.policies.get(name, DEFAULT_POLICY))
 
 
-def _remove_host(draft: Draft, name: str) -> None:
-    vms = draft.vms_on(name)
-    if vms:
-        raise errors.ConflictError(
-            f"the fleet file does not name host {name}, where {vms[0].name} runs: name the host there, or move its VMs "
-            f"({len(vms)}) first",
-            host=name,
-            vms=len(vms),
-        )
-    membership.remove_host(draft, name)
-
-
-def _change_group(draft: Draft, name: str, group: GroupSpec) -> None:
-    known = draft.scope(fleet.group_key(name))
-    if known.kind is not group.kind:
-        raise errors.ConflictError(
-            f"group {name} is of kind {known.kind} and cannot become {group.kind}: remove it and add it anew",
-            group=name,
-            kind=known.kind,
-        )
-    membership.set_policy(draft, known.key, group.policy)
-
-
-def _host(name: str, known: Host | None, spec: HostSpec) -> Difference | None:
-    with _naming("hosts", name):
-        wanted = spec.host(known or Host(name=name))
-    return _difference("host", name, None if known is None else _host_fields(known), _host_fields(wanted))
-
-
-def _group(name: str, known: Scope | None, spec: GroupSpec) -> Difference | None:
-    with _naming("groups", name):
-        fleet.require_policy(spec.kind, spec.policy)
-    return _difference("group", name, None if known is None else _group_fields(known), _group_fields(spec))
-
-
-def _vm(name: str, known: Vm | None, spec: VmSpec) -> Difference | None:
-    with _naming("vms", name):
-        wanted = _canonical(spec, known)
-    before = None if known is None else _vm_fields(membership.spec_of(known))
-    return _difference("vm", name, before, _vm_fields(wanted))
-
-
-def _policy(name: str, world: World, spec: FleetSpec) -> Difference | None:
-    known = world.scopes.get(fleet.standalone_key(name))
-    with _naming("vms", name):
-        wanted = fleet.require_policy(ScopeKind.STANDALONE, spec.policies.get(name, DEFAULT_POLICY))
-    before = known.policy if known else DEFAULT_POLICY
-    return _difference("policy of vm", name, membership.policy_facts(before), membership.policy_facts(wanted))
-
-
-def _difference(noun: str, name: str, known: Mapping[str, Any] | None, wanted: Mapping[str, Any]) -> Difference | None:
+def _differences(noun: str, name: str, known: Fields | None, wanted: Fields) -> list[Difference]:
     if known is None:
-        with _naming(f"{noun}s", name):
-            fleet.require_name("VM" if noun == "vm" else noun, name)
-        return Difference(action="add", noun=noun, name=name)
+        fleet.require_name("VM" if noun == "vm" else noun, name)
+        return [Difference(action="add", noun=noun, name=name)]
     fields = {field: (known[field], wanted[field]) for field in sorted(known) if known[field] != wanted[field]}
-    return Difference(action="change", noun=noun, name=name, fields=fields) if fields else None
+    return [Difference(action="change", noun=noun, name=name, fields=fields)] if fields else []
 
 
 def _removed(noun: str, known: Iterable[str], described: Container[str]) -> Iterable[Difference]:
     return (Difference(action="remove", noun=noun, name=name) for name in known if name not in described)
 
 
-def _host_fields(host: Host) -> dict[str, Any]:
+def _host_fields(host: Host) -> Fields:
     return {"cordoned": host.cordoned, "labels": dict(host.labels), "capacity": host.capacity}
 
 
-def _group_fields(group: Scope | GroupSpec) -> dict[str, Any]:
+def _group_fields(group: Scope | GroupSpec) -> Fields:
     return {"kind": group.kind, **membership.policy_facts(group.policy)}
 
 
-def _vm_fields(spec: VmSpec) -> dict[str, Any]:
+def _vm_fields(spec: VmSpec) -> Fields:
     return {name: getattr(spec, name) for name in membership.SETTABLE}
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
 
-from forenotice.core import budgets, errors, rollouts, windows
+from forenotice.core import errors, rollouts, windows
 from forenotice.core.draft import Draft
 from forenotice.core.fleet import names_of
 from forenotice.core.operations import Kind, is_excluded
@@ -154,14 +154,13 @@ class _Prediction:
         for scope in sorted(self._spans):
             policy, members = self._draft.scope(scope).policy, self._draft.size_of(scope)
             down, most = _overlaid(self._spans[scope])
-            allowed = budgets.allowed(policy, members)
             yield PlannedGroup(
                 scope=scope,
                 members=members,
                 down=down,
                 most_down=most,
-                allowed=allowed,
-                budget="" if allowed is None else budgets.told(policy, members),
+                allowed=policy.allowed_down(members),
+                budget=policy.budget(members),
                 delayed=len(self._delayed[scope]),
             )
 

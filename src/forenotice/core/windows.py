@@ -1,11 +1,12 @@
 """Windows: the times of the week in which planned maintenance may start, by the clock of a place."""
 
+import heapq
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from zoneinfo import ZoneInfo, available_timezones
 
 from forenotice.core import errors
@@ -41,8 +42,7 @@ class Window:
         return f"{_days_told(self.days)} {self.opens:%H:%M}-{closes} {self.zone}"
 
 
-@dataclass(frozen=True, slots=True)
-class Opening:
+class Opening(NamedTuple):
     """One time that a window is open: from a moment on, up to another."""
 
     start: datetime
@@ -77,36 +77,23 @@ def is_open(windows: tuple[Window, ...], now: datetime) -> bool:
 
 def next_open(demands: Iterable[tuple[Window, ...]], now: datetime) -> datetime | None:
     """The first moment from `now` on at which every demand has a window open; None: there is none within a year."""
-    wanted = [[_Openings(window, now) for window in windows] for windows in dict.fromkeys(demands) if windows]
+    # Of each demand, the openings that are not over, in order of their starts.
+    wanted = [
+        heapq.merge(*(_openings(window, now) for window in windows)) for windows in dict.fromkeys(demands) if windows
+    ]
+    openings = [next(each, None) for each in wanted]
     moment = now
     while moment - now <= SOON:
-        openings = [_first_opening(each, moment) for each in wanted]
-        later = max((opening.start for opening in openings if opening), default=moment)
+        for place, coming in enumerate(wanted):
+            while (opening := openings[place]) is not None and opening.end <= moment:
+                openings[place] = next(coming, None)
         if None in openings:
             return None
+        later = max((opening.start for opening in openings if opening), default=moment)
         if later <= moment:
             return moment
         moment = later
     return None
-
-
-class _Openings:
-    """Those of one window, passed through once as time goes on."""
-
-    def __init__(self, window: Window, now: datetime) -> None:
-        self._coming = _openings(window, now)
-        self._next = next(self._coming, None)
-
-    def next_at(self, moment: datetime) -> Opening | None:
-        while self._next is not None and self._next.end <= moment:
-            self._next = next(self._coming, None)
-        return self._next
-
-
-def _first_opening(windows: Iterable[_Openings], moment: datetime) -> Opening | None:
-    """The one that is open, else the one that opens first."""
-    found = (each.next_at(moment) for each in windows)
-    return min((opening for opening in found if opening), key=lambda opening: opening.start, default=None)
 
 
 def _openings(window: Window, now: datetime) -> Iterator[Opening]:

@@ -10,8 +10,7 @@ import structlog
 
 from forenotice import publication
 from forenotice.core import errors, lifecycle
-from forenotice.core.budgets import NO_LIMITS, UserLimits
-from forenotice.core.draft import Changes, Draft, World
+from forenotice.core.draft import NO_LIMITS, Changes, Draft, UserLimits, World
 from forenotice.core.journal import SYSTEM, Repeats
 from forenotice.core.operations import Status
 from forenotice.core.selectors import Selector

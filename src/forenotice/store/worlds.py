@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from forenotice.core import budgets, documents
+from forenotice.core import documents
 from forenotice.core.draft import World
 from forenotice.core.fleet import GROUP_PREFIX, Scope, ScopeKind, Vm
 from forenotice.core.operations import Event, Source
@@ -280,7 +280,7 @@ class _Loader:
         self.world.rollouts.update(rollouts.Rollouts(self._db).named({*named, *parts_of}))
 
     def add_sizes(self) -> None:
-        budgeted = [key for key, scope in self.world.scopes.items() if budgets.has_budget(scope.policy)]
+        budgeted = [key for key, scope in self.world.scopes.items() if scope.policy.has_budget]
         self.world.sizes.update(dict.fromkeys(budgeted, 0))
         query = "SELECT scope, count(*) FROM vms WHERE scope IN :names GROUP BY scope"
         self.world.sizes.update(self.rows(query, budgeted))

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from forenotice.core import errors
@@ -20,12 +20,12 @@ MORE_ROUNDS = 3
 def require_sound(draft: "Draft", scope: str) -> None:
     """Refuse a placement in which domains of one group share a host, or will when those under way arrive."""
     seen: dict[str, Vm] = {}
-    for vm, host in _places(draft.vms_in(scope), _under_way(draft, scope)):
+    moves = (_headed(draft.operation(event.operation)) for event in draft.started_events_in(scope))
+    under_way = {name: host for each in moves for name, host in each.items()}
+    places = [(vm, host) for vm in draft.vms_in(scope) for host in (vm.host, under_way.get(vm.name, vm.host))]
+    for vm, host in places:
         other = seen.setdefault(host, vm)
-        for noun, mine, theirs in (
-            ("update", vm.update_domain, other.update_domain),
-            ("fault", vm.fault_domain, other.fault_domain),
-        ):
+        for noun, mine, theirs in zip(("update", "fault"), vm.domains, other.domains, strict=True):
             if mine != theirs:
                 why = (
                     f"{vm.name} ({noun} domain {mine}) and {other.name} ({noun} domain {theirs}) of group {vm.group} "
@@ -67,14 +67,14 @@ def without_target(vms: Mapping[str, float | None]) -> str:
     """Which VMs no host can take, each with the size that is in the way, and what would help."""
     others = [name for name, size in vms.items() if size is None]
     large = [f"{name} (size {size})" for name, size in vms.items() if size is not None]
-    said = []
+    sentences = []
     if others:
         whose = "its group's" if len(others) == 1 else "their groups'"
-        said.append(f"no host can take {names(others)}: add or uncordon one that keeps {whose} domains apart")
+        sentences.append(f"no host can take {names(others)}: add or uncordon one that keeps {whose} domains apart")
     if large:
         help_ = "make room, raise a capacity, or add or uncordon a host"
-        said.append(f"no host has enough capacity left for {names(large)}: {help_}")
-    return "; ".join(said)
+        sentences.append(f"no host has enough capacity left for {names(large)}: {help_}")
+    return "; ".join(sentences)
 
 
 def choose(draft: "Draft", operation: Operation, vms: Iterable[str]) -> Mapping[str, str]:
@@ -95,7 +95,12 @@ def choose(draft: "Draft", operation: Operation, vms: Iterable[str]) -> Mapping[
         wanted, found = order, _spread(draft, operation, order)
         chosen = max(chosen, found, key=len)
     if operation.status is Status.STARTED and len(chosen) < len(wanted):
-        chosen = _with_last_resorts(draft, operation, wanted, chosen)
+        taking, reluctant = Counter[str](), _last_resorts(draft)
+        for vm in [vm for vm in wanted if vm.name not in chosen]:
+            fitting = (host for host in reluctant if _may_take(draft, operation, vm, host, taking[host]))
+            if last_resort := next(fitting, None):
+                chosen[vm.name] = last_resort
+                taking[last_resort] += vm.takes
     return {**operation.targets, **chosen}
 
 
@@ -121,19 +126,6 @@ def _may_take(draft: "Draft", operation: Operation, vm: Vm, host: str, besides: 
     return host != operation.host and targets.has_room(vm, host, besides) and targets.fits(vm, host)
 
 
-def _with_last_resorts(
-    draft: "Draft", operation: Operation, wanted: Sequence[Vm], chosen: Mapping[str, str]
-) -> dict[str, str]:
-    """With hosts that are not among the targets, because their own maintenance is announced."""
-    found, taking, reluctant = dict(chosen), Counter[str](), _last_resorts(draft)
-    for vm in wanted:
-        fitting = (host for host in reluctant if _may_take(draft, operation, vm, host, taking[host]))
-        if vm.name not in chosen and (last_resort := next(fitting, None)):
-            found[vm.name] = last_resort
-            taking[last_resort] += vm.takes
-    return found
-
-
 def maintenance_of(draft: "Draft", host: str) -> list[Operation]:
     """Maintenance of the host itself, announced or under way. No VM is placed there: its guest was not told."""
     told = (each for each in draft.live_operations_on(host) if each.status is not Status.PLANNED)
@@ -153,26 +145,10 @@ def _last_resorts(draft: "Draft") -> list[str]:
 
 def arriving_at(draft: "Draft", host: str) -> list[tuple[Operation, list[str]]]:
     """What is moving VMs to a host, and which."""
-    found = []
-    for operation in draft.world.operations.values():
-        names = [name for name, to in operation.targets.items() if to == host and name not in operation.done]
-        if names and operation.status is Status.STARTED:
-            found.append((operation, names))
-    return found
-
-
-def _under_way(draft: "Draft", scope: str) -> dict[str, str]:
-    """Where VMs of the scope are being moved."""
-    operations = [draft.operation(event.operation) for event in draft.started_events_in(scope)]
-    return {name: host for each in operations for name, host in each.targets.items() if name not in each.done}
-
-
-def _places(vms: Iterable[Vm], under_way: Mapping[str, str]) -> Iterator[tuple[Vm, str]]:
-    """Each VM with the host it is on, and with the one it is on its way to."""
-    for vm in vms:
-        yield vm, vm.host
-        if vm.name in under_way:
-            yield vm, under_way[vm.name]
+    found = (
+        (each, [name for name, to in _headed(each).items() if to == host]) for each in draft.world.operations.values()
+    )
+    return [(operation, moving) for operation, moving in found if moving]
 
 
 Target = tuple[bool, int, str]
@@ -197,7 +173,7 @@ class Targets:
         counted = {scope for scope, _ in world.domains}
         for vm in world.vms.values():
             if vm.scope not in counted:
-                self._place(vm, 1)
+                self._count(vm, vm.host, 1)
             if vm.host not in world.used:
                 self._used[vm.host] += vm.takes
         for operation in world.operations.values():
@@ -230,9 +206,7 @@ class Targets:
             return everything
         key = (vm.scope, vm.domains)
         if key not in self._fitting:
-            scope, domains = key
-            there = [(self._domains.get((scope, target[2])), target) for target in everything]
-            self._fitting[key] = [target for found, target in there if not found or found.keys() == {domains}]
+            self._fitting[key] = [target for target in everything if self.fits(vm, target[2])]
         return self._fitting[key]
 
     def has_room(self, vm: Vm, host: str, besides: int = 0) -> bool:
@@ -249,10 +223,11 @@ class Targets:
         """A VM is now as it is `after`."""
         for vm, by in ((before, -1), (after, 1)):
             if vm is not None:
-                self._place(vm, by)
+                self._count(vm, vm.host, by)
                 self._fill(vm.host, by)
                 self._used[vm.host] += by * vm.takes
                 for host in self._headed.get(vm.name, ()):
+                    self._count(vm, host, by)
                     self._come(vm.name, host, vm.takes if by > 0 else 0)
 
     def head(self, before: Operation | None, after: Operation) -> None:
@@ -283,10 +258,6 @@ class Targets:
             if place < len(order) and order[place][2] == host:
                 del order[place]
                 insort(order, (awaiting, count + by, host))
-
-    def _place(self, vm: Vm, by: int) -> None:
-        for host in (vm.host, *self._headed.get(vm.name, ())):
-            self._count(vm, host, by)
 
     def _count(self, vm: Vm | None, host: str, by: int) -> None:
         if vm is None or not vm.scope.startswith(GROUP_PREFIX):

@@ -70,8 +70,9 @@ class Access:
         if need is None:
             raise errors.ForbiddenError("this route declares no role, so it is refused to everyone")
         if not self.may(need):
-            *most, last = (_described(role, need) for role in Role if need in GRANTED[role])
-            wanted = f"{', '.join(most)} or {last}" if most else last
+            limited = "" if need in OF_SCOPES else " of all scopes"
+            granted = [role + limited if role is Role.VIEWER else role for role in Role if need in GRANTED[role]]
+            wanted = " or ".join(filter(None, [", ".join(granted[:-1]), granted[-1]]))
             mine = self.role if self.scopes is None else f"{self.role} of {self.scopes.text}"
             raise errors.ForbiddenError(f"this needs the role {wanted}: the token's is {mine}", role=self.role)
 
@@ -126,18 +127,12 @@ def access(role: str, scopes: str | None) -> Access:
             raise errors.RefusedError("a tenant's token is for some scopes: name them, such as web-* or vm:db")
         case Role.PLATFORM | Role.ADMIN, str():
             raise errors.RefusedError(f"the role {found} is for all scopes: leave them out, or give tenant or viewer")
-    return Access(role=found, scopes=None if scopes is None else _selector(scopes))
-
-
-def _selector(scopes: str) -> Selector:
+    if scopes is None:
+        return Access(role=found)
     selector = selectors.of_scopes(scopes)
     if all(part.strip().startswith("!") for part in scopes.split(",") if part.strip()):
         raise errors.RefusedError(f"{scopes[:80]!r} says only whom it is not for: begin with whom, such as *,vm:*")
-    return selector
-
-
-def _described(role: Role, need: Need) -> str:
-    return f"{role} of all scopes" if role is Role.VIEWER and need not in OF_SCOPES else role
+    return Access(role=found, scopes=selector)
 
 
 MOST_NETWORKS = 32
@@ -149,23 +144,20 @@ def parse_networks(texts: Sequence[str]) -> tuple[str, ...]:
     """In canonical form, without duplicates."""
     if len(texts) > MOST_NETWORKS:
         raise errors.RefusedError(f"{len(texts)} networks are too many: give at most {MOST_NETWORKS}")
-    return tuple(dict.fromkeys(str(_network(text)) for text in texts))
+    found: dict[str, None] = {}
+    for text in texts:
+        try:
+            found[str(ipaddress.ip_network(text.strip()))] = None
+        except ValueError:
+            why = f"{text[:80]!r} is not a network: give one such as 10.0.0.0/8, 2001:db8::/48 or 192.0.2.7"
+            raise errors.RefusedError(why, network=text[:80]) from None
+    return tuple(found)
 
 
 def in_networks(networks: Iterable[str], origin: str) -> bool:
     """Whether an address is in one of them; an empty one means the unix socket."""
     address = ipaddress.ip_address(canonical_address(origin or LOCAL))
     return any(address in ipaddress.ip_network(network) for network in networks)
-
-
-def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
-    try:
-        return ipaddress.ip_network(text.strip())
-    except ValueError:
-        raise errors.RefusedError(
-            f"{text[:80]!r} is not a network: give one such as 10.0.0.0/8, 2001:db8::/48 or 192.0.2.7",
-            network=text[:80],
-        ) from None
 
 
 def bound(selector: Selector, named_at: datetime, former: Mapping[str, FormerScope]) -> Selector:

@@ -78,7 +78,14 @@ def _selector(text: str, prefix: str, *, labels: bool = False) -> Selector:
     for part in parts:
         wanted, pattern = not part.startswith("!"), part.removeprefix("!")
         if pattern.startswith(LABEL_PREFIX):
-            _require_label(part, allowed=labels)
+            if not labels:
+                raise errors.RefusedError(
+                    f"{part[:80]!r} is a label, which only hosts have: give a name such as a-1 or a-*"
+                )
+            if not LABEL_PATTERN.fullmatch(part):
+                raise errors.RefusedError(
+                    f"{part[:160]!r} is not a label: give one such as label:rack=r1, label:rack=r* or !label:rack=r1"
+                )
             of_labels[wanted].append(pattern.removeprefix(LABEL_PREFIX))
         elif PATTERN.fullmatch(part) and (prefix or ":" not in part):
             names[wanted].append(pattern if ":" in pattern else prefix + pattern)
@@ -95,15 +102,6 @@ def _selector(text: str, prefix: str, *, labels: bool = False) -> Selector:
         wanted_labels=tuple(of_labels[True]),
         unwanted_labels=tuple(of_labels[False]),
     )
-
-
-def _require_label(part: str, *, allowed: bool) -> None:
-    if not allowed:
-        raise errors.RefusedError(f"{part[:80]!r} is a label, which only hosts have: give a name such as a-1 or a-*")
-    if not LABEL_PATTERN.fullmatch(part):
-        raise errors.RefusedError(
-            f"{part[:160]!r} is not a label: give one such as label:rack=r1, label:rack=r* or !label:rack=r1"
-        )
 
 
 def _require_bounded(patterns: Sequence[str]) -> None:

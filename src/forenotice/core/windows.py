@@ -55,11 +55,15 @@ def parse(text: str) -> Window:
     if found is None:
         raise errors.RefusedError(f"{text[:80]!r} is not a window: {EXAMPLE}")
     days, opens, closes, zone = found.groups()
+    if zone not in _zones():
+        raise errors.RefusedError(
+            f"{zone[:40]!r} in {text[:80]!r} is not a time zone: give one such as UTC or Europe/Berlin"
+        )
     return Window(
         days=_days(days, text),
         opens=_hour(opens, text),
         closes=time(0) if closes == MIDNIGHT else _hour(closes, text),
-        zone=_zone_named(zone, text),
+        zone=zone,
     )
 
 
@@ -164,14 +168,6 @@ def _hour(text: str, window: str) -> time:
         return time(int(text[:2]), int(text[3:]))
     except ValueError:
         raise errors.RefusedError(f"{text} in {window[:80]!r} is not an hour: {EXAMPLE}") from None
-
-
-def _zone_named(name: str, window: str) -> str:
-    if name in _zones():
-        return name
-    raise errors.RefusedError(
-        f"{name[:40]!r} in {window[:80]!r} is not a time zone: give one such as UTC or Europe/Berlin"
-    )
 
 
 @lru_cache(maxsize=1)

@@ -5,7 +5,7 @@ from tests.control.running import Control
 
 from forenotice.core.timing import Timing
 from forenotice.drivers.call_queue import CallQueue, CallTerms, DriverChoice
-from forenotice.drivers.simulated import SimulatedDriver
+from forenotice.drivers.registry import SimulatedDriver
 from forenotice.service import results, tick
 from forenotice.views.maintenance import Operation
 

@@ -11,8 +11,7 @@ from tests.delivery.receiving import DEADLINE, Receiver
 from forenotice.core.roles import EVERYTHING
 from forenotice.core.timing import Timing
 from forenotice.delivery import subscriptions
-from forenotice.delivery.cycle import Pauses
-from forenotice.delivery.worker import Worker
+from forenotice.delivery.worker import Pauses, Worker
 from forenotice.publication import NullPublisher
 from forenotice.runtime import Runtime
 from forenotice.service.calls import SYSTEM

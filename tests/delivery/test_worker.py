@@ -20,7 +20,7 @@ from tests.delivery.telling import SHORT, Teller
 from forenotice.client.http import Response
 from forenotice.core import errors
 from forenotice.core.journal import SubscriptionState
-from forenotice.delivery import cycle, subscriptions
+from forenotice.delivery import subscriptions, worker
 from forenotice.delivery.worker import Worker
 from forenotice.service import housekeeping
 from forenotice.service.calls import SYSTEM
@@ -219,7 +219,7 @@ def test_healthy_receivers_do_not_wait_for_receivers_that_hang(teller: Teller) -
 
 
 def test_who_was_served_least_recently_goes_first_and_the_spare_room_is_bounded() -> None:
-    limit = cycle.RequestLimit()
+    limit = worker.RequestLimit()
     now = datetime.now(UTC)
     one, two = (
         Subscription(
@@ -244,7 +244,7 @@ def test_who_was_served_least_recently_goes_first_and_the_spare_room_is_bounded(
     assert limit.in_order([two, one]) == [one, two]
     assert [limit.room("a", busy, 16) for busy in (0, 1)] == [1, 0]
     delivery = Delivery(subscription="a", position=1, lane="E", due_at=now)
-    taken = cycle.Outcome(attempt=cycle.Attempt(subscription=one, delivery=delivery))
+    taken = worker.Outcome(attempt=worker.Attempt(subscription=one, delivery=delivery))
     limit.record(taken)
     assert [limit.room("a", busy, 16) for busy in (0, 1, 4)] == [4, 3, 0]
     assert [limit.room("a", busy, 0) for busy in (0, 1)] == [1, 0]

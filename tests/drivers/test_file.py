@@ -11,7 +11,7 @@ from forenotice.core.timing import Retries
 from forenotice.drivers import file, registry
 from forenotice.drivers.call_queue import CallTerms, Driver
 from forenotice.drivers.command import CommandDriver
-from forenotice.drivers.simulated import SimulatedDriver
+from forenotice.drivers.registry import SimulatedDriver
 from forenotice.drivers.webhook import WebhookDriver
 from forenotice.runtime import Runtime
 

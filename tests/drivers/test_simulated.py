@@ -7,7 +7,7 @@ import pytest
 from forenotice.core.driver_calls import Finished, NotYet, Task
 from forenotice.core.operations import Kind
 from forenotice.core.timing import Timing
-from forenotice.drivers.simulated import SimulatedDriver
+from forenotice.drivers.registry import SimulatedDriver
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 

@@ -12,7 +12,7 @@ from forenotice.core.lifecycle import StartRequests
 from forenotice.core.operations import Kind
 from forenotice.core.timing import Timing
 from forenotice.drivers.call_queue import CallTerms, Driver, DriverChoice
-from forenotice.drivers.simulated import SimulatedDriver
+from forenotice.drivers.registry import SimulatedDriver
 from forenotice.publication import Publication
 from forenotice.runtime import Runtime
 from forenotice.service import history, housekeeping, maintenance, queries, tick

@@ -12,7 +12,7 @@ from forenotice.core.driver_calls import Finished, Outcome, Task
 from forenotice.core.roles import EVERYTHING
 from forenotice.core.rollout_progress import GateCheck
 from forenotice.core.rollouts import KINDS, GateResult, Options, RolloutSpec
-from forenotice.drivers.simulated import SimulatedDriver
+from forenotice.drivers.registry import SimulatedDriver
 from forenotice.service import fleet, history, housekeeping, rollouts, tick
 from forenotice.service.calls import SYSTEM, Call
 

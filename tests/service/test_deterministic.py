@@ -17,8 +17,7 @@ from forenotice.client.http import Response
 from forenotice.core.operations import Kind
 from forenotice.core.rollouts import Options, RolloutSpec
 from forenotice.delivery import subscriptions
-from forenotice.delivery.cycle import Pauses
-from forenotice.delivery.worker import Worker
+from forenotice.delivery.worker import Pauses, Worker
 from forenotice.runtime import Runtime
 from forenotice.service import maintenance, queries, rollouts
 from forenotice.service.rollouts import RolloutLoop

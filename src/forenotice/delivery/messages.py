@@ -20,6 +20,7 @@ from forenotice.core.operations import OF_EVENTS, Status
 from forenotice.service import views
 from forenotice.service.service import Service, UnitOfWork
 from forenotice.store.subscriptions import Subscription
+from forenotice.store.transaction import Reader
 from forenotice.views import maintenance
 
 INSTALLATION = "installation"
@@ -49,37 +50,24 @@ def source(service: Service) -> str:
 
 def render(source: str, position: int, entry: Entry, event: maintenance.Event | None) -> CloudEvent:
     """`event` is how the event that it is about is now."""
-    attributes = {
-        "id": str(position),
-        "source": source,
-        "type": type_of(entry.action),
-        "time": entry.at,
-        "datacontenttype": "application/json",
-        **_subject(entry),
-    }
-    return CloudEvent(attributes, msgspec.to_builtins({"entry": views.entry(position, entry), "event": event}))
+    data = msgspec.to_builtins({"entry": views.entry(position, entry), "event": event})
+    about = entry.event or entry.operation or entry.rollout or entry.vm or entry.host or entry.scope
+    return _cloud_event(source, str(position), entry.action, entry.at, data, **({"subject": about} if about else {}))
 
 
 def test(source: str, name: str, now: datetime, new_id: str) -> CloudEvent:
-    """What a receiver is sent to see whether it answers; it is in no journal."""
-    attributes: dict[str, Any] = {
-        "id": new_id,
-        "source": source,
-        "type": type_of(TEST),
-        "time": now,
-        "datacontenttype": "application/json",
-    }
-    return CloudEvent(attributes, {"entry": None, "event": None, "subscription": name})
+    """A message to test a receiver, which is in no journal."""
+    return _cloud_event(source, new_id, TEST, now, {"entry": None, "event": None, "subscription": name})
+
+
+def _cloud_event(source: str, key: str, action: str, at: datetime, data: Any, **more: str) -> CloudEvent:
+    attributes = {"id": key, "source": source, "type": type_of(action), "time": at, **more}
+    return CloudEvent({**attributes, "datacontenttype": "application/json"}, data)
 
 
 def signed(event: CloudEvent, secret: str, now: datetime) -> Message:
     made = http.to_structured(event, JSONFormat())
     return Message(headers={**made.headers, **signatures.headers(secret, made.body, now)}, body=made.body)
-
-
-def _subject(entry: Entry) -> dict[str, str]:
-    about = entry.event or entry.operation or entry.rollout or entry.vm or entry.host or entry.scope
-    return {"subject": about} if about else {}
 
 
 # Whatever else is noted of an event happens before it starts.
@@ -109,6 +97,11 @@ def _that_fits(pattern: str) -> str:
         remedy = f"did you mean {near[0]}?" if near else f"there are {', '.join(nouns)}"
         raise errors.RefusedError(f"nothing is ever of the type {pattern}: {remedy}", type=pattern, known=known)
     return pattern
+
+
+def entry_at(reader: Reader, position: int) -> Entry | None:
+    """None: it is no longer in the history."""
+    return next((entry for found, entry in reader.journal.page(after=position - 1, limit=1) if found == position), None)
 
 
 def lane(entry: Entry) -> str:

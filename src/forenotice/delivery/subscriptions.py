@@ -1,15 +1,15 @@
 """Operators' commands about subscriptions: which receiver gets which entries, and how its deliveries are doing."""
 
 import secrets
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
+from msgspec import UNSET
 
 from forenotice.core import errors, fleet, selectors
 from forenotice.core.draft import World
-from forenotice.core.journal import SubscriptionState
+from forenotice.core.journal import Entry, SubscriptionState
 from forenotice.core.operations import Status
 from forenotice.core.roles import EVERYTHING, Access, Need
 from forenotice.delivery import messages
@@ -29,32 +29,34 @@ PREFIX = "fns_"
 SHORTEST_SECRET, LONGEST_SECRET = 16, 200
 
 
+class _Fields(TypedDict, total=False):
+    """Of a subscription, as an operator has given them."""
+
+    url: str
+    types: tuple[str, ...]
+    groups: str
+    statuses: tuple[str, ...]
+    secret: str
+
+
 def create(service: Service, call: Call, asked: shown.NewSubscription) -> shown.CreatedSubscription:
     name, after = asked.name, asked.after
     fleet.require_name("subscription", name)
-    given = _checked(
-        service, {"url": asked.url, "types": asked.types, "groups": asked.groups, "statuses": asked.statuses}
-    )
-    kept = _secret(asked.secret) if asked.secret is not None else PREFIX + secrets.token_urlsafe(32)
+    given = _checked(service, asked)
+    secret = given.setdefault("secret", PREFIX + secrets.token_urlsafe(32))
 
     def work(unit: UnitOfWork) -> shown.CreatedSubscription:
         known = unit.transaction.subscriptions
         if (other := known.named(name)) is not None:
-            raise errors.ConflictError(
-                f"there is already a subscription {name!r}: choose another name",
-                name=name,
-                id=other.id,
-                status=other.status,
-            )
+            sentence = f"there is already a subscription {name!r}: choose another name"
+            raise errors.ConflictError(sentence, name=name, id=other.id, status=other.status)
         if known.count() >= MOST:
-            raise errors.ConflictError(
-                f"there are {MOST} subscriptions already: remove one that is not needed", subscriptions=MOST
-            )
+            sentence = f"there are {MOST} subscriptions already: remove one that is not needed"
+            raise errors.ConflictError(sentence, subscriptions=MOST)
         newest = _newest(unit.transaction)
         made = Subscription(
             id=service.runtime.new_id(),
             name=name,
-            secret=kept,
             status=SubscriptionState.ACTIVE,
             why="",
             position=newest if after is None else _position(after, newest),
@@ -64,17 +66,14 @@ def create(service: Service, call: Call, asked: shown.NewSubscription) -> shown.
         )
         known.put(made)
         _note(unit, call, "subscription.added", made, **_journal_facts(made))
-        return shown.CreatedSubscription(**msgspec.structs.asdict(view(made, 0)), secret=kept)
+        return shown.CreatedSubscription(**msgspec.structs.asdict(view(made, 0)), secret=secret)
 
     return command(service, call, shown.CreatedSubscription, work, shown_once="secret")
 
 
 def change(service: Service, call: Call, wanted: str, asked: shown.SubscriptionChange) -> shown.Subscription:
     """What is left out stays. What is pending is sent to the new URL, signed with the new secret."""
-    fields = asked.given()
-    given = _checked(service, {name: value for name, value in fields.items() if name != "secret"})
-    if "secret" in fields:
-        given["secret"] = _secret(fields["secret"])
+    given = _checked(service, asked)
 
     def work(unit: UnitOfWork) -> shown.Subscription:
         changed = _free(replace(_named(unit.transaction, wanted), **given))
@@ -126,7 +125,7 @@ def replay(service: Service, call: Call, wanted: str, after: int) -> shown.Subsc
 
 
 def test(service: Service, call: Call, wanted: str) -> shown.TestResult:
-    """Send the receiver one message now, and tell what it says."""
+    """Send the receiver one message now, and show its response."""
     now = service.clock.now()
     with service.store.read() as reader:
         known = recalled(reader, call, shown.TestResult, now)
@@ -138,13 +137,13 @@ def test(service: Service, call: Call, wanted: str) -> shown.TestResult:
     try:
         response = service.outgoing.notify(found.url, message.body, message.headers)
         error = "" if 200 <= response.status < 300 else f"it answered {describe_status(response.status)}"
-        said = shown.TestResult(taken=not error, status=response.status, error=error)
+        result = shown.TestResult(taken=not error, status=response.status, error=error)
     except OutgoingError as failure:
-        said = shown.TestResult(taken=False, status=None, error=failure.message)
+        result = shown.TestResult(taken=False, status=None, error=failure.message)
 
     def work(unit: UnitOfWork) -> shown.TestResult:
-        _note(unit, call, "subscription.tested", found, taken=said.taken, error=said.error)
-        return said
+        _note(unit, call, "subscription.tested", found, taken=result.taken, error=result.error)
+        return result
 
     return command(service, call, shown.TestResult, work)
 
@@ -174,7 +173,7 @@ def deliveries(service: Service, wanted: str, *, after: int = 0, limit: int = 10
     """What it has still to be told, as far as it was taken from the journal."""
     with service.store.read() as reader:
         found = reader.subscriptions.pending(_named(reader, wanted).id, after, limit)
-        items = [_delivery(each, _action(reader, each.position)) for each in found]
+        items = [_delivery(each, messages.entry_at(reader, each.position)) for each in found]
     return base.page(items, limit, "position")
 
 
@@ -195,34 +194,27 @@ def _view(reader: Reader, subscription: Subscription, access: Access = EVERYTHIN
     return found
 
 
-def _action(reader: Reader, position: int) -> str | None:
-    """What the entry is of; None: it is removed from the history."""
-    found = reader.journal.page(after=position - 1, limit=1)
-    return found[0][1].action if found and found[0][0] == position else None
+def _delivery(delivery: Delivery, entry: Entry | None) -> shown.Delivery:
+    return views.of(shown.Delivery, delivery, action=entry and entry.action, attempts=delivery.attempt)
 
 
-def _delivery(delivery: Delivery, action: str | None) -> shown.Delivery:
-    return views.of(shown.Delivery, delivery, action=action, attempts=delivery.attempt)
-
-
-def _checked(service: Service, fields: Mapping[str, Any]) -> dict[str, Any]:
-    given = dict(fields)
-    if "url" in given:
-        service.outgoing.require(given["url"])
-    if "types" in given:
-        given["types"] = messages.types(given["types"])
-    if given.get("groups"):
-        given["groups"] = selectors.of_scopes(given["groups"]).text
-    if "statuses" in given:
-        given["statuses"] = tuple(dict.fromkeys(Status(each).value for each in given["statuses"]))
-    return given
-
-
-def _secret(given: str) -> str:
-    if not (given.isascii() and given.isprintable() and SHORTEST_SECRET <= len(given) <= LONGEST_SECRET):
-        raise errors.RefusedError(
-            f"that is not a secret: give {SHORTEST_SECRET} to {LONGEST_SECRET} printable ASCII characters, or none"
-        )
+def _checked(service: Service, asked: shown.NewSubscription | shown.SubscriptionChange) -> _Fields:
+    given: _Fields = {}
+    if asked.url is not UNSET:
+        service.outgoing.require(asked.url)
+        given["url"] = asked.url
+    if asked.types is not UNSET:
+        given["types"] = messages.types(asked.types)
+    if asked.groups is not UNSET:
+        given["groups"] = selectors.of_scopes(asked.groups).text if asked.groups else ""
+    if asked.statuses is not UNSET:
+        given["statuses"] = tuple(dict.fromkeys(Status(each).value for each in asked.statuses))
+    if asked.secret is not UNSET and asked.secret is not None:
+        given["secret"] = secret = asked.secret
+        if not (secret.isascii() and secret.isprintable() and SHORTEST_SECRET <= len(secret) <= LONGEST_SECRET):
+            raise errors.RefusedError(
+                f"that is not a secret: give {SHORTEST_SECRET} to {LONGEST_SECRET} printable ASCII characters, or none"
+            )
     return given
 
 

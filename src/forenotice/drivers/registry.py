@@ -1,22 +1,44 @@
-"""Makes the drivers that a file describes, with the terms on which each is called."""
+"""Makes the drivers that a file describes, each with its terms; without a file, the simulated driver."""
 
 import ssl
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from forenotice import secret_files
 from forenotice.core import errors
+from forenotice.core.driver_calls import Finished, NotYet, Outcome, Task
+from forenotice.core.operations import EventType
 from forenotice.core.timing import Retries, Timing
 from forenotice.drivers import file
 from forenotice.drivers.call_queue import CallTerms, Driver, DriverChoice
 from forenotice.drivers.command import CommandDriver
-from forenotice.drivers.simulated import SimulatedDriver
 from forenotice.drivers.webhook import Receiver, WebhookDriver
 from forenotice.programs import process
 from forenotice.runtime import Runtime
 from forenotice.ssrf import EVERYWHERE, OutgoingClient
 
 SHORTEST_SECRET = 16
+SIMULATED = {
+    EventType.REBOOT: timedelta(seconds=15),
+    EventType.REDEPLOY: timedelta(seconds=30),
+    EventType.PREEMPT: timedelta(seconds=5),
+    EventType.TERMINATE: timedelta(seconds=5),
+}
+
+
+class SimulatedDriver:
+    """Only takes the time that the real thing would take."""
+
+    def __init__(self, timing: Timing) -> None:
+        self._timing = timing
+
+    def carry_out(self, task: Task, now: datetime) -> Outcome:
+        traits = task.kind.traits
+        takes = SIMULATED.get(traits.type, timedelta(seconds=traits.duration))
+        done_at = task.started_at + self._timing.shortened(takes)
+        return NotYet(again_at=done_at) if now < done_at else Finished(done=task.vms, failures={})
+
+    def stop(self) -> None: ...
 
 
 def open_drivers(path: Path | None, speed: float, runtime: Runtime) -> tuple[list[DriverChoice], Retries]:
@@ -35,20 +57,18 @@ def open_drivers(path: Path | None, speed: float, runtime: Runtime) -> tuple[lis
 
 
 def _terms(config: file.Command | file.Webhook) -> CallTerms:
+    if isinstance(config, file.Command):
+        longest = config.time_limit + timedelta(seconds=process.GRACE)
+    else:
+        # The request, the time for what was accepted, and the last poll in it.
+        longest = config.time_limit + config.completion_limit + config.time_limit
     return CallTerms(
         at_once=config.at_once,
         at_once_per_host=config.at_once_per_host,
         each_vm=config.each_vm,
-        longest=_longest(config),
+        longest=longest,
         awaits_results=isinstance(config, file.Webhook),
     )
-
-
-def _longest(config: file.Command | file.Webhook) -> timedelta:
-    if isinstance(config, file.Command):
-        return config.time_limit + timedelta(seconds=process.GRACE)
-    # The request, the time for what was accepted, and the last poll in it.
-    return config.time_limit + config.completion_limit + config.time_limit
 
 
 def _made(config: file.Command | file.Webhook, runtime: Runtime) -> Driver:

@@ -1,6 +1,7 @@
 """A driver that calls a service over HTTP, which carries out the task at once or accepts it."""
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -19,11 +20,12 @@ from forenotice.ssrf import OutgoingClient
 
 LONGEST_REASON = 300
 KEPT = 2048
-"""Characters of an answer that goes into the journal."""
+"""Characters of a response that go into the journal."""
 POLL_AFTER = 5.0
 SOONEST, LATEST = 0.1, 300.0
 """Seconds between two polls, whatever is asked for."""
-
+TEMPORARY = frozenset({429, 500, 502, 503, 504})
+"""Statuses of a poll after which it is made again."""
 
 T = TypeVar("T")
 
@@ -35,7 +37,7 @@ class Result(msgspec.Struct, frozen=True):
 
 class Accepted(msgspec.Struct, frozen=True):
     poll: str = ""
-    """Where to ask for the result; empty: it comes by callback."""
+    """Where to poll for the result; empty: it comes by callback."""
     after_seconds: float = POLL_AFTER
 
 
@@ -49,6 +51,17 @@ class Receiver:
     secret: str = field(repr=False)
     completion_seconds: float
     """Until what was only accepted must be done."""
+
+
+@dataclass(slots=True)
+class _Call:
+    """All requests that one task needs."""
+
+    begun: float
+    last: Response = field(default_factory=lambda: Response(status=0, body=b"", headers={}))
+    accepted: Accepted | None = None
+    until: float = math.inf
+    """By when it must be done, once it is accepted."""
 
 
 class WebhookDriver:
@@ -66,120 +79,86 @@ class WebhookDriver:
 
     def carry_out(self, task: Task, now: datetime) -> Outcome:
         key = idempotency_key(task)
-        call = self._accepted.pop(key, None) or _Call(self._receiver, self._sender, task, self._runtime)
+        call = self._accepted.pop(key, None) or _Call(self._runtime.monotonic())
         try:
-            result = call.ask()
+            result = self._request(task, call)
         except errors.ForenoticeError as error:
             if self._stopping:
                 return NotYet(again_at=now)
             why = process.first_words(error.message, LONGEST_REASON)
-            return Finished(failures=dict.fromkeys(task.vms, why), calls=(call.record,))
+            return Finished(failures=dict.fromkeys(task.vms, why), calls=(self._record(task, call),))
         if result is not None:
-            return _finished(task, result, call.record)
-        self._forget_overdue()
+            plain = {name: _plain(why) for name, why in result.failures.items() if name in task.vms}
+            failures = {name: process.first_words(why, LONGEST_REASON) for name, why in plain.items()}
+            done = tuple(name for name in task.vms if name in set(result.done) and name not in failures)
+            return Finished(done=done, failures=failures, calls=(self._record(task, call),))
+        present = self._runtime.monotonic()
+        for other, accepted in list(self._accepted.items()):
+            # Its result came by callback.
+            if accepted.until <= present:
+                self._accepted.pop(other, None)
         self._accepted[key] = call
-        return NotYet(again_at=now + timedelta(seconds=call.pause))
+        pause = left = call.until - present
+        if call.accepted and call.accepted.poll:
+            pause = min(max(call.accepted.after_seconds, SOONEST), LATEST)
+        return NotYet(again_at=now + timedelta(seconds=max(0.0, min(pause, left))))
 
     def stop(self) -> None:
         self._stopping = True
 
-    def _forget_overdue(self) -> None:
-        """Accepted calls that are not asked for again: their result came by callback."""
-        for key, call in list(self._accepted.items()):
-            if call.overdue:
-                self._accepted.pop(key, None)
-
-
-class _Call:
-    """All requests that one task needs."""
-
-    def __init__(self, receiver: Receiver, sender: OutgoingClient, task: Task, runtime: Runtime) -> None:
-        self._task = task
-        self._receiver = receiver
-        self._sender = sender
-        self._runtime = runtime
-        self._begun = runtime.monotonic()
-        self._last = Response(status=0, body=b"", headers={})
-        self._accepted: Accepted | None = None
-        self._until = 0.0
-
-    @property
-    def record(self) -> Mapping[str, object]:
-        """For the journal."""
-        return {
-            "vms": list(self._task.vms),
-            "status": self._last.status or None,
-            "seconds": round(self._runtime.monotonic() - self._begun, 1),
-            "output": _plain(self._last.body),
-        }
-
-    @property
-    def overdue(self) -> bool:
-        return self._accepted is not None and self._left <= 0
-
-    @property
-    def pause(self) -> float:
-        """Seconds until it is to be asked for again."""
-        assert self._accepted is not None
-        pause = min(max(self._accepted.after_seconds, SOONEST), LATEST) if self._accepted.poll else self._left
-        return max(0.0, min(pause, self._left))
-
-    def ask(self) -> Result | None:
-        """Post the task, or ask what became of it; None: it is accepted and not done yet."""
-        if self._accepted is None:
-            response: Response | None = self._post()
-        elif self._left <= 0:
+    def _request(self, task: Task, call: _Call) -> Result | None:
+        """Post the task, or poll for its result; None: it is accepted and not done yet."""
+        if call.accepted is None:
+            body = msgspec.json.encode(document(task))
+            headers = {"Content-Type": "application/json", **self._signature(body)}
+            call.last = response = self._sender.post(self._receiver.url, body, headers)
+        elif call.until <= self._runtime.monotonic():
             raise _FailedError(f"it was accepted, but not done within {self._receiver.completion_seconds:g} s")
-        else:
-            response = self._poll() if self._accepted.poll else None
-        if response is None:
+        elif not call.accepted.poll:
             return None
+        else:
+            try:
+                response = self._sender.get(self._url_to_poll(call.accepted), self._signature(b""))
+            except ssrf.OutgoingError:
+                return None
+            call.last = response
+            if response.status in TEMPORARY:
+                return None
         if response.status == 200:
             return self._read(response, Result)
         if response.status != 202:
-            raise _FailedError(self._answered(response))
-        if self._accepted is None:
-            self._accepted = Accepted()
-            self._until = self._runtime.monotonic() + self._receiver.completion_seconds
+            raise _FailedError(self._described(response))
+        if call.accepted is None:
+            call.accepted = Accepted()
+            call.until = self._runtime.monotonic() + self._receiver.completion_seconds
         if response.body.strip():
-            self._accepted = self._read(response, Accepted)
-            if self._accepted.poll and _origin(self._url_to_poll) != _origin(self._receiver.url):
+            call.accepted = self._read(response, Accepted)
+            if call.accepted.poll and _origin(self._url_to_poll(call.accepted)) != _origin(self._receiver.url):
                 raise _FailedError("the URL to poll is on another server than the driver's URL")
         return None
 
-    @property
-    def _left(self) -> float:
-        return self._until - self._runtime.monotonic()
+    def _url_to_poll(self, accepted: Accepted) -> str:
+        return urljoin(self._receiver.url, accepted.poll)
 
-    @property
-    def _url_to_poll(self) -> str:
-        return urljoin(self._receiver.url, self._accepted.poll if self._accepted else "")
-
-    def _post(self) -> Response:
-        body = msgspec.json.encode(document(self._task))
-        headers = {"Content-Type": "application/json", **self._signature(body)}
-        self._last = self._sender.post(self._receiver.url, body, headers)
-        return self._last
-
-    def _poll(self) -> Response | None:
-        """None: not available just now, so it is polled again."""
-        try:
-            response = self._sender.get(self._url_to_poll, self._signature(b""))
-        except ssrf.OutgoingError:
-            return None
-        self._last = response
-        return None if response.status in (429, 500, 502, 503, 504) else response
+    def _record(self, task: Task, call: _Call) -> Mapping[str, object]:
+        """For the journal."""
+        return {
+            "vms": list(task.vms),
+            "status": call.last.status or None,
+            "seconds": round(self._runtime.monotonic() - call.begun, 1),
+            "output": _plain(call.last.body),
+        }
 
     def _read(self, response: Response, kind: type[T]) -> T:
         try:
             return msgspec.json.decode(response.body, type=kind)
         except msgspec.MsgspecError as error:
-            raise _FailedError(f"{self._answered(response)}, which is not a driver's response ({error})") from None
+            raise _FailedError(f"{self._described(response)}, which is not a driver's response ({error})") from None
 
-    def _answered(self, response: Response) -> str:
-        said = f"{ssrf.origin(self._receiver.url)} answered {response.status}"
+    def _described(self, response: Response) -> str:
         last_words = process.last_words(_plain(response.body), LONGEST_REASON // 2)
-        return f"{said}: {last_words}" if last_words else said
+        status = f"{ssrf.origin(self._receiver.url)} answered {response.status}"
+        return f"{status}: {last_words}" if last_words else status
 
     def _signature(self, body: bytes) -> dict[str, str]:
         # Receivers go by the world's time, while time here may be ahead.
@@ -212,13 +191,6 @@ def document(task: Task) -> dict[str, object]:
             for name in task.vms
         ],
     }
-
-
-def _finished(task: Task, result: Result, told: Mapping[str, object]) -> Finished:
-    plain = {name: _plain(why) for name, why in result.failures.items() if name in task.vms}
-    failures = {name: process.first_words(why, LONGEST_REASON) for name, why in plain.items()}
-    done = tuple(name for name in task.vms if name in set(result.done) and name not in failures)
-    return Finished(done=done, failures=failures, calls=(told,))
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None]:

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from forenotice.delivery import cycle
-from forenotice.delivery.cycle import Pauses
+from forenotice.delivery import worker
+from forenotice.delivery.worker import Pauses
 
 NOW = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
 
@@ -39,4 +39,4 @@ def test_a_receiver_may_ask_for_more_but_not_for_ever() -> None:
     ],
 )
 def test_retry_after(value: str, asked: timedelta | None) -> None:
-    assert cycle.retry_after(value, NOW) == asked
+    assert worker.retry_after(value, NOW) == asked

@@ -1,6 +1,7 @@
 """Fixtures of the command line's tests."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,11 @@ class Ran:
     @property
     def json(self) -> Any:
         return json.loads(self.out)
+
+    def shows(self, *lines: str) -> None:
+        """A line of the output for each regular expression."""
+        for line in lines:
+            assert re.search(rf"^{line}$", self.out, re.MULTILINE), f"{line} in {self.out}"
 
 
 Run = Callable[..., Ran]
@@ -50,18 +56,21 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def run(alone: None, capsys: pytest.CaptureFixture[str]) -> Run:
-    def call(*arguments: str) -> Ran:
+    def call(*arguments: str, failing: int | None = None) -> Ran:
+        """`failing`: the exit code of a command that also prints a result."""
         capsys.readouterr()
-        # What the service in this process logs is not what a command says.
+        # What the service in this process logs is not what a command prints.
         with structlog.testing.capture_logs():
             code = main(arguments)
-        said = capsys.readouterr()
-        if code:
-            assert said.out == ""
-            assert "Traceback" not in said.err
+        printed = capsys.readouterr()
+        if failing is not None:
+            assert code == failing
+        elif code:
+            assert printed.out == ""
+            assert "Traceback" not in printed.err
         else:
-            assert said.err == ""
-        return Ran(code, said.out, said.err)
+            assert printed.err == ""
+        return Ran(code, printed.out, printed.err)
 
     return call
 
@@ -75,16 +84,27 @@ def module_control(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Control
 @pytest.fixture
 def cli(run: Run, module_control: Control, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Commands against a control plane that lives as long as the module."""
-    monkeypatch.setenv("FORENOTICE_CONTROL", module_control.url)
-    monkeypatch.setenv("FORENOTICE_TOKEN", module_control.token)
+    _use(module_control, monkeypatch)
     return run
+
+
+@pytest.fixture
+def fleet(cli: Run, module_control: Control) -> Run:
+    """The same, with nothing but a small fleet."""
+    module_control.post_fleet(b"", prune=True)
+    module_control.post_fleet(FLEET)
+    return cli
 
 
 @pytest.fixture
 def fresh(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     """Commands against a control plane of their own, with a small fleet."""
     with running(tmp_path) as control:
-        monkeypatch.setenv("FORENOTICE_CONTROL", control.url)
-        monkeypatch.setenv("FORENOTICE_TOKEN", control.token)
+        _use(control, monkeypatch)
         control.post_fleet(FLEET)
         yield run
+
+
+def _use(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORENOTICE_CONTROL", control.url)
+    monkeypatch.setenv("FORENOTICE_TOKEN", control.token)

@@ -13,34 +13,24 @@ from tests.cli.stranger import answer, asked_header, stranger
 from tests.control.running import Control, running
 
 from forenotice import control_socket
-from forenotice.cli import target
+from forenotice.cli import api
 
 EMPTY = b'{"items": [], "next": null}'
 
 
-def test_nobody_listens(run: Run) -> None:
+def test_no_service_no_token_and_a_wrong_token(run: Run, module_control: Control, tmp_path: Path) -> None:
     ran = run("vm", "list", "--control-url", "http://127.0.0.1:9", "--token", "t")
-    assert ran.code == 1
-    assert ran.err == (
-        "forenotice: cannot reach the control plane at http://127.0.0.1:9: is `forenotice serve` running?\n"
-    )
-
-
-def test_no_token(run: Run, tmp_path: Path) -> None:
+    reached = "cannot reach the control plane at http://127.0.0.1:9: is `forenotice serve` running?"
+    assert (ran.code, ran.err) == (1, f"forenotice: {reached}\n")
     ran = run("vm", "list", "--data", str(tmp_path))
     assert ran.code == 1
     assert f"none is in {tmp_path}" in ran.err
     assert "`forenotice token create NAME --offline`" in ran.err
     (tmp_path / "admin.token").mkdir()
     assert "cannot be read" in run("vm", "list", "--data", str(tmp_path)).err
-
-
-def test_a_wrong_token(run: Run, module_control: Control) -> None:
     ran = run("vm", "list", "--control-url", module_control.url, "--token", "fn_wrong")
-    assert (ran.code, ran.err) == (
-        1,
-        "forenotice: A valid bearer token is needed: give another with --token or in FORENOTICE_TOKEN\n",
-    )
+    advised = "A valid bearer token is needed: give another with --token or in FORENOTICE_TOKEN"
+    assert (ran.code, ran.err) == (1, f"forenotice: {advised}\n")
 
 
 @pytest.fixture
@@ -51,7 +41,7 @@ def service(tmp_path: Path) -> Iterator[Control]:
         yield control
 
 
-def test_the_service_of_the_data_directory_is_asked_at_its_socket(run: Run, service: Control, tmp_path: Path) -> None:
+def test_the_service_of_the_data_directory_is_reached_at_its_socket(run: Run, service: Control, tmp_path: Path) -> None:
     where = ("--data", str(tmp_path))
     assert run("host", "add", "a", *where).code == 0
     [entry] = run("history", "--action", "host.added", "--json", *where).json
@@ -82,12 +72,12 @@ def test_a_service_that_was_killed_is_not_reached(run: Run, tmp_path: Path) -> N
     )
 
 
-def test_whoever_holds_the_port_is_not_told_the_token_of_a_file(
+def test_a_program_that_holds_the_port_does_not_get_the_token_of_a_file(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "admin.token").write_text("fn_secret\n")
     with stranger(answer("200 OK", EMPTY)) as thief:
-        monkeypatch.setattr(target, "DEFAULT", thief.url)
+        monkeypatch.setattr(api, "DEFAULT", thief.url)
         for where in ((), ("--control-url", thief.url)):
             ran = run("vm", "list", "--data", str(tmp_path), *where)
             assert ran.code == 1
@@ -96,7 +86,7 @@ def test_whoever_holds_the_port_is_not_told_the_token_of_a_file(
             "forenotice: a token from a file is only sent to the service in the same directory: leave --control-url "
             "out, so that the socket in the data directory is used, or give --token\n"
         )
-        # Whoever gives a token says whom it is for.
+        # A token that is given is for the address that is given.
         assert run("vm", "list", "--data", str(tmp_path), "--token", "t").code == 0
         assert len(thief.asked) == 1
 
@@ -105,10 +95,7 @@ def test_whoever_holds_the_port_is_not_told_the_token_of_a_file(
 def test_a_token_from_a_file_stays_on_this_machine(run: Run, tmp_path: Path, url: str) -> None:
     (tmp_path / "admin.token").write_text("fn_secret\n")
     ran = run("vm", "list", "--control-url", url, "--data", str(tmp_path))
-    assert ran.code == 1
-    assert ran.err == (
-        f"forenotice: a token from a file is only sent to the service in the same directory: for {url} give --token\n"
-    )
+    assert (ran.code, f"in the same directory: for {url} give --token\n" in ran.err) == (1, True)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="another user is played by root alone")
@@ -119,11 +106,8 @@ def test_a_service_of_another_user_needs_a_token(run: Run, service: Control, tmp
         ran = run("vm", "list", "--data", str(tmp_path))
     finally:
         os.seteuid(0)
-    assert ran.code == 1
-    assert ran.err == (
-        f"forenotice: the control plane's socket in {tmp_path} cannot be used (permission denied): run this as the "
-        "user that runs `forenotice serve`, or give --token\n"
-    )
+    refused = f"the control plane's socket in {tmp_path} cannot be used (permission denied): run this as the user that"
+    assert (ran.code, ran.err.startswith(f"forenotice: {refused} runs")) == (1, True)
 
 
 def test_no_token_crosses_a_network_in_the_clear(run: Run) -> None:
@@ -133,7 +117,7 @@ def test_no_token_crosses_a_network_in_the_clear(run: Run) -> None:
     assert "--control-without-tls" in refused
 
 
-def test_no_proxy_is_asked(run: Run, module_control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_proxy_is_used(run: Run, module_control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     where = ("--control-url", module_control.url, "--token", module_control.token)
     assert run("vm", "list", *where).code == 0
@@ -156,13 +140,11 @@ STRANGERS = [
 ]
 
 
-@pytest.mark.parametrize(("said", "sentence"), STRANGERS)
-def test_strange_answers(run: Run, said: bytes, sentence: str) -> None:
-    with stranger(said) as server:
+@pytest.mark.parametrize(("response", "sentence"), STRANGERS)
+def test_strange_responses(run: Run, response: bytes, sentence: str) -> None:
+    with stranger(response) as server:
         ran = run("vm", "list", "--control-url", server.url, "--token", "t")
-    assert ran.code == 1
-    assert sentence in ran.err
-    assert ran.err.count("\n") == 1
+    assert (ran.code, ran.err.count("\n"), sentence in ran.err) == (1, 1, True)
 
 
 def test_a_redirect_does_not_carry_the_token_away(run: Run) -> None:
@@ -176,7 +158,7 @@ def test_a_redirect_does_not_carry_the_token_away(run: Run) -> None:
     assert thief.asked == []
 
 
-def test_a_command_whose_answer_was_lost_is_repeated_under_its_key(run: Run) -> None:
+def test_a_request_whose_response_was_lost_is_sent_again_under_its_key(run: Run) -> None:
     with stranger(b"", answer("200 OK", encoded(fleet.Host))) as server:
         ran = run("host", "cordon", "a", "--control-url", server.url, "--token", "t", "--json")
     assert ran.code == 0
@@ -189,7 +171,7 @@ def test_a_command_whose_answer_was_lost_is_repeated_under_its_key(run: Run) -> 
     assert first.endswith(b'{"cordoned":true}')
 
 
-def test_a_token_that_asks_too_often_waits_and_asks_again(run: Run) -> None:
+def test_a_request_that_was_refused_for_its_rate_is_sent_again(run: Run) -> None:
     busy = b'{"error": {"code": "too_many", "message": "wait %d s", "facts": {"retry_after": %d}}}'
     with stranger(
         answer("429 Busy", busy % (0, 0)),
@@ -216,13 +198,13 @@ def test_a_list_is_read_to_its_end(run: Run) -> None:
 def test_https_needs_trust(run: Run) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
-        def answer_in_plain_text() -> None:
+        def respond_in_plain_text() -> None:
             connection, _ = server.accept()
             with connection:
                 connection.recv(65536)
                 connection.sendall(b"not a record of TLS at all\n")
 
-        thread = threading.Thread(target=answer_in_plain_text)
+        thread = threading.Thread(target=respond_in_plain_text)
         thread.start()
         ran = run("vm", "list", "--control-url", f"https://127.0.0.1:{server.getsockname()[1]}", "--token", "t")
         thread.join()
@@ -234,9 +216,7 @@ def test_a_defect_ends_in_a_sentence_too(run: Run, monkeypatch: pytest.MonkeyPat
     def broken(*_: object) -> None:
         raise KeyError("name")
 
-    monkeypatch.setattr(target, "find", broken)
+    monkeypatch.setattr(api, "find", broken)
     ran = run("host", "show", "a")
-    assert (ran.code, ran.err) == (
-        1,
-        "forenotice: this is a defect in forenotice, please report it (KeyError: 'name')\n",
-    )
+    sentence = "this is a defect in forenotice, please report it (KeyError: 'name')"
+    assert (ran.code, ran.err) == (1, f"forenotice: {sentence}\n")

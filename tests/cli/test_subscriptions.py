@@ -79,7 +79,10 @@ def test_groups_may_come_later(cli: Run, capsys: pytest.CaptureFixture[str]) -> 
 def test_what_is_wrong_is_told(cli: Run, tmp_path: Path) -> None:
     binary = tmp_path / "binary"
     binary.write_bytes(b"\xff\xfe")
-    for file, said in ((tmp_path / "none", "cannot be read: no such file"), (binary, "is not plain ASCII")):
+    for file, said in (
+        (tmp_path / "none", "cannot be read: No such file"),
+        (binary, "cannot be read: it is not ASCII"),
+    ):
         ran = cli("subscription", "add", "pager", URL, "--secret-file", str(file))
         assert (ran.code, said in ran.err) == (2, True), ran.err
     mistyped = cli("subscription", "add", "pager", URL, "--type", "evnt.started")

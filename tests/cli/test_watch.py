@@ -27,7 +27,7 @@ from tests.control.running import Control, running, serving
 from forenotice import settings
 from forenotice.cli import watch
 from forenotice.cli.api import Api, RefusalError
-from forenotice.cli.watch import Poller, Snapshot
+from forenotice.cli.watch import Poller, Reason, Snapshot
 from forenotice.control import app
 from forenotice.control.server import ControlServer
 from forenotice.core.operations import EventType
@@ -143,24 +143,36 @@ def test_a_server_that_restarts_is_found_again(alone: None, tmp_path: Path) -> N
             assert poller.poll().lost_since is None
 
 
-class Counting(Api):
-    asked = 0
+class Recording(Api):
+    """Remembers what was requested."""
 
     def get(self, kind: type[T], /, *path: str, **query: object) -> T:
-        self.asked += 1
+        self.paths.append(path)
         return super().get(kind, *path, **query)
 
+    def requested(self, poller: Poller) -> list[str]:
+        """The last part of each path in one poll."""
+        self.paths: list[tuple[str, ...]] = []
+        poller.poll()
+        return [path[-1] for path in self.paths]
 
-def test_little_is_asked_while_nothing_happens(cli: Run, module_control: Control) -> None:
-    counting = Counting(settings.load_operator({}, os.environ))
-    poller = Poller(counting)
-    poller.poll()
-    before = counting.asked
-    poller.poll()
-    assert counting.asked == before + 1
+
+def test_little_is_requested_while_nothing_happens(cli: Run, module_control: Control) -> None:
+    recording, now = Recording(settings.load_operator({}, os.environ)), [100.0]
+    poller = Poller(recording, lambda: now[0])
+    assert recording.requested(poller) == ["history", "events", "rollouts"]
+    assert recording.requested(poller) == ["history"]
     cli("host", "add", "news")
-    poller.poll()
-    assert counting.asked > before + 2
+    cli("vm", "add", "news", "--host", "news")
+    cli("vm", "policy", "news", "--listening", "always")
+    [operation] = cli("vm", "restart", "news", "--json").json["operations"]
+    assert recording.requested(poller) == ["history", "events", "rollouts", "explanation"]
+    now[0] += 9
+    assert recording.requested(poller) == ["history"]
+    now[0] += 2
+    assert recording.requested(poller) == ["history", "explanation"]
+    cli("event", "approve", operation["events"][0]["id"])
+    assert recording.requested(poller) == ["history", "events", "rollouts", "explanation"]
 
 
 def test_what_is_refused_ends_it(run: Run, module_control: Control) -> None:
@@ -227,8 +239,9 @@ def of_entry(**changes: Any) -> Snapshot:
     return Snapshot(entries=(replace(ENTRY, **changes),), known=True)
 
 
-def why(sentence: str, until: datetime | None = None) -> maintenance.Explanation:
-    return maintenance.Explanation(sentence=sentence, sentences=[sentence], since=None, until=until, waiting_for=[])
+def why(sentence: str, until: datetime | None = None) -> Reason:
+    shown = maintenance.Explanation(sentence=sentence, sentences=[sentence], since=None, until=until, waiting_for=[])
+    return Reason(EVENT, 0.0, shown)
 
 
 def drawn(shown: Snapshot, *, width: int = 100, height: int | None = None, now: datetime = NOW) -> str:
@@ -290,9 +303,3 @@ DRAWN = [
 @pytest.mark.parametrize(("shown", "said"), DRAWN)
 def test_what_is_drawn(shown: Snapshot, said: str) -> None:
     assert said in drawn(shown)
-
-
-def test_a_reason_is_asked_for_once_in_a_while() -> None:
-    assert not watch._is_stale((EVENT, 100.0, why("")), EVENT, 101.0)
-    assert watch._is_stale((EVENT, 100.0, why("")), replace(EVENT, approved_at=NOW), 101.0)
-    assert watch._is_stale((EVENT, 100.0, why("")), EVENT, 111.0)

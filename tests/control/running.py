@@ -19,6 +19,7 @@ from forenotice.control.metrics import Metrics
 from forenotice.control.server import ControlServer
 from forenotice.control.stream import HEARTBEAT_SECONDS, Tail
 from forenotice.core.timing import Timing
+from forenotice.drivers import registry
 from forenotice.publication import NullPublisher
 from forenotice.runtime import Runtime
 from forenotice.service import calls, tokens
@@ -106,17 +107,21 @@ class Control:
         assert said.status in (200, 201), said.body
         return said.json
 
-    def post_fleet(self, toml: bytes) -> Any:
-        said = self.ask("POST", "/v1/fleet", toml, headers={"Content-Type": "application/toml"})
+    def post_fleet(self, toml: bytes, *, prune: bool = False) -> Any:
+        path = f"/v1/fleet?prune={str(prune).lower()}"
+        said = self.ask("POST", path, toml, headers={"Content-Type": "application/toml"})
         assert said.status == 200, said.body
         return said.json
 
 
-def served(store: Store, metrics: Metrics) -> Service:
+def served(store: Store, metrics: Metrics, speed: float = 1) -> Service:
+    """One that is faster has the simulated driver, too."""
+    runtime = Runtime()
     return Service(
         store=store,
-        runtime=Runtime(),
-        timing=Timing(),
+        runtime=runtime,
+        timing=Timing(speed=speed),
+        drivers=() if speed == 1 else registry.open_drivers(None, speed, runtime)[0],
         publisher=NullPublisher(),
         telemetry=metrics,
         allows_loopback=True,
@@ -125,7 +130,7 @@ def served(store: Store, metrics: Metrics) -> Service:
 
 @contextmanager
 def running(
-    directory: Path, *, heartbeat: float = HEARTBEAT_SECONDS, token_rate: float | None = None
+    directory: Path, *, heartbeat: float = HEARTBEAT_SECONDS, token_rate: float | None = None, speed: float = 1
 ) -> Iterator[Control]:
     store = open_store(f"sqlite:///{new_sqlite(directory)}", migrate=False)
     counts: dict[str, int] = {}
@@ -135,7 +140,7 @@ def running(
             return reader.events.counts_by_type()
 
     metrics = Metrics(events=live, guests=lambda: counts)
-    service = served(store, metrics)
+    service = served(store, metrics, speed)
     token = str(tokens.create(service, calls.SYSTEM, name="admin").token)
     tail = Tail(service, heartbeat=heartbeat)
     made = app.Api(service, metrics, tail, token_rate=token_rate)

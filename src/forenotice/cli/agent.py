@@ -37,7 +37,9 @@ PEERS_AT_ONCE = 8
 LOCATION = [row for row in table.AGENT if row.attribute in ("config", "state")]
 
 
-class PeerCheck(msgspec.Struct, frozen=True, kw_only=True):
+class Checked(msgspec.Struct, frozen=True):
+    """A peer."""
+
     name: str
     address: str
     ok: bool
@@ -67,8 +69,8 @@ def check(agent: Agent, peers: bool) -> int:
     """Check agent.toml and rehearse the handlers, changing nothing."""
     config = daemon.read(agent.settings)
     found = [(handler, _rehearsed(handler)) for handler in config.handlers]
-    problems = list(_problems(config))
-    checked: Sequence[PeerCheck] = ()
+    problems, warnings = list(_problems(config)), list(_warnings(config))
+    checked: Sequence[Checked] = ()
     if peers:
         try:
             checked = _check_peers(config, status.read(agent.directory)[0])
@@ -82,17 +84,16 @@ def check(agent: Agent, peers: bool) -> int:
                 "ok": ok,
                 "config": str(agent.settings.config),
                 "problems": problems,
-                "warnings": list(_warnings(config)),
+                "warnings": warnings,
                 "handlers": rows,
                 "peers": msgspec.to_builtins(checked) if peers else None,
             }
         )
         return 0 if ok else 1
     agent.out.line(f"{agent.settings.config} is well-formed.")
-    for problem in problems:
-        agent.out.line(problem, style="red")
-    for warning in _warnings(config):
-        agent.out.line(warning, style="yellow")
+    for style, sentences in (("red", problems), ("yellow", warnings)):
+        for sentence in sentences:
+            agent.out.line(sentence, style=style)
     agent.out.table(
         ("handler", "type", "stage", "events", "begins", "check", "what it would do"),
         (
@@ -114,12 +115,11 @@ def check(agent: Agent, peers: bool) -> int:
         agent.out.table(
             ("peer", "address", "check", "what it says"),
             ((peer.name, peer.address, "ok" if peer.ok else "problem", peer.said) for peer in checked),
-            none="",
         )
     return 0 if ok else 1
 
 
-def _check_peers(config: Config, found: Status | None) -> Sequence[PeerCheck]:
+def _check_peers(config: Config, found: Status | None) -> Sequence[Checked]:
     """All whose address is given, and all that share a live event with this VM. RefusedError: there is none."""
     if config.peers is None:
         raise ConfigError("agent.toml has no [peers], so there is no peer to check: add it, or leave out --peers")
@@ -140,14 +140,12 @@ def _check_peers(config: Config, found: Status | None) -> Sequence[PeerCheck]:
         return list(threads.map(attempt, names))
 
 
-def _check_peer(config: PeersConfig, listen: str, me: str, now: datetime, name: str) -> PeerCheck:
+def _check_peer(config: PeersConfig, listen: str, me: str, now: datetime, name: str) -> Checked:
     begun = time.monotonic()
     why = peering.attempt(config, me, name, now, listen)
     address = "{}:{}".format(*Addresses(config).of(name))
     seconds = time.monotonic() - begun
-    return PeerCheck(
-        name=name, address=address, ok=not why, said=why or f"received from {me} in {seconds * 1000:.0f} ms"
-    )
+    return Checked(name, address, not why, why or f"received from {me} in {seconds * 1000:.0f} ms")
 
 
 def _rehearsed(handler: Any) -> Outcome:
@@ -163,20 +161,20 @@ def _problems(config: Config) -> Iterator[str]:
         yield "A name in act_for is empty: give the names of VMs."
     if config.listen and (reason := _unusable(config.listen)):
         yield f"Nothing can listen on {config.listen}: {reason}."
-    place = secret_files.nearest_existing(Path(config.state))
-    if not place.is_dir():
-        yield f"The state directory {config.state} cannot be used: {place} is not a directory."
-    else:
-        try:
-            if place == Path(config.state):
-                secret_files.require_directory(place, "the state directory")
-            else:
-                secret_files.require_path(place, Path(config.state))
-        except errors.RefusedError as error:
-            yield error.message
-        except OSError:
-            # Only the agent itself may look into it.
-            pass
+    state = Path(config.state)
+    place = secret_files.nearest_existing(state)
+    try:
+        if not place.is_dir():
+            yield f"The state directory {state} cannot be used: {place} is not a directory."
+        elif place == state:
+            secret_files.require_directory(place, "the state directory")
+        else:
+            secret_files.require_path(place, state)
+    except errors.RefusedError as error:
+        yield error.message
+    except OSError:
+        # Only the agent itself may look into it.
+        pass
     if config.peers is not None:
         try:
             Signer.read(config.peers)
@@ -245,22 +243,17 @@ def _show(found: Status, is_running: bool | None, out: Output) -> None:
     for saga in found.sagas:
         _show_saga(saga, found.peers.get(saga.id, ()), out)
     if found.recent:
-        _show_recent(found.recent, out)
+        out.line("")
+        paused = any(saga.pause for saga in found.recent)
+        out.table(
+            ("over", "type", "event", "outcome", *(["stood still"] if paused else [])),
+            (
+                (out.moment(saga.done_at), saga.event.type, saga.id, saga.why, *([_pause(saga)] if paused else []))
+                for saga in reversed(found.recent)
+            ),
+        )
     elif not found.sagas:
         out.line("No event has concerned this VM yet.")
-
-
-def _show_recent(recent: Sequence[Saga], out: Output) -> None:
-    """Those that are over, the last one first."""
-    out.line("")
-    pauses = [_pause(saga) for saga in recent]
-    out.table(
-        ("over", "type", "event", "outcome", *(["stood still"] if any(pauses) else [])),
-        (
-            (out.moment(saga.done_at), saga.event.type, saga.id, saga.why, *([pause] if any(pauses) else []))
-            for saga, pause in zip(reversed(recent), reversed(pauses), strict=True)
-        ),
-    )
 
 
 def _show_saga(saga: Saga, peers: Sequence[PeerStatus], out: Output) -> None:

@@ -1,8 +1,7 @@
-"""The REST API as a command uses it: one request, one response or one clear error."""
+"""The REST API as a command uses it: which control plane, with which token, one request, one response or one error."""
 
 import difflib
 import http.client
-import io
 import ssl
 import threading
 import time
@@ -18,34 +17,30 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 
 from forenotice import __version__, control_socket, views
-from forenotice.cli import target
-from forenotice.cli.commands import UsageError
+from forenotice.cli.commands import UsageError, is_loopback
 from forenotice.core import errors
 from forenotice.settings import OperatorSettings
 
 TIMEOUT = 60
 PAGE = 500
 PIECE = 64 * 1024
-CHANGING = frozenset({"POST", "PATCH", "DELETE"})
+DEFAULT = "http://127.0.0.1:8255"
+"""Where the control plane is if a token is given and no service runs here."""
 ADVICE_SECONDS = 2
 """Seconds that looking for advice on an error may take."""
 MOST_NAMES = 1000
-LISTS = {"vm": "vms", "host": "hosts", "group": "groups"}
-"""What has names that people mistype, and where the API lists them."""
-COMMANDS = {
-    "vm": "vm list",
-    "host": "host list",
+LISTS = {
+    **{noun: f"{noun} list" for noun in ("vm", "host", "group", "subscription", "token")},
     "hosts": "host list",
-    "group": "group list",
-    "event": "event list --all",
-    "operation": "operation list --all",
-    "rollout": "rollout list --all",
-    "subscription": "subscription list",
-    "token": "token list",
+    **{noun: f"{noun} list --all" for noun in ("event", "operation", "rollout")},
 }
-"""What lists the things that a 404 speaks of."""
+"""The commands that list what a 404 speaks of."""
+MISTYPED = ("vm", "host", "group")
+"""What has names that people mistype."""
+NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 T = TypeVar("T")
+Sent = Callable[[int], None]
 
 
 class Named(msgspec.Struct):
@@ -66,8 +61,8 @@ class RefusalError(errors.ForenoticeError):
 
     def advised(self, advice: str) -> "RefusalError":
         """With this advice in place of the service's."""
-        said = self.message.rstrip(".").partition(": see `")[0]
-        return RefusalError(self.status, f"{said}: {advice}", **self.facts) if advice else self
+        what = self.message.rstrip(".").partition(": see `")[0]
+        return RefusalError(self.status, f"{what}: {advice}", **self.facts) if advice else self
 
 
 class LostError(errors.UnavailableError):
@@ -83,26 +78,13 @@ class BusyError(errors.UnavailableError):
         """When to try again."""
 
 
-class _Body(io.BytesIO):
-    """A body that reports how much of it has been sent."""
-
-    def __init__(self, data: bytes, sent: Callable[[int], None]) -> None:
-        super().__init__(data)
-        self.size = len(data)
-        self._sent = sent
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        chunk = super().read(size)
-        if chunk:
-            self._sent(self.tell())
-        return chunk
-
-
 class Request(NamedTuple):
     method: str
     target: str
-    body: bytes | _Body | None
     headers: dict[str, str]
+    body: bytes | None
+    sent: Sent | None
+    """Gets how much of the body has been sent."""
 
 
 class Rest:
@@ -119,89 +101,83 @@ class Rest:
         """`program` is what must be running there; with a `directory`, at the socket that is in it."""
         self.url = url if directory is None else str(directory / control_socket.NAME)
         self._parts = urlsplit(url)
-        self._program = program
-        self._timeout = timeout
-        self._trusted = trusted
-        self._directory = directory
+        self._program, self._timeout, self._trusted, self._directory = program, timeout, trusted, directory
 
     # Responses are decoded into `kind`, a struct of `forenotice.views`; requests are such structs.
 
     def get(self, kind: type[T], /, *path: str, **query: object) -> T:
-        return self._ask(kind, "GET", path, query)
+        return self._exchange(kind, self._request("GET", path, query))
 
     def post(self, kind: type[T], /, *path: str, body: object = None) -> T:
-        return self._ask(kind, "POST", path, {}, msgspec.json.encode(body or {}), "application/json")
+        return self._exchange(kind, self._request("POST", path, body=msgspec.json.encode(body or {})))
 
     def patch(self, kind: type[T], /, *path: str, body: object) -> T:
-        return self._ask(kind, "PATCH", path, {}, msgspec.json.encode(body), "application/json")
+        return self._exchange(kind, self._request("PATCH", path, body=msgspec.json.encode(body)))
 
     def delete(self, kind: type[T], /, *path: str) -> T:
-        return self._ask(kind, "DELETE", path, {})
+        return self._exchange(kind, self._request("DELETE", path))
 
-    def send(
-        self, kind: type[T], /, *path: str, data: bytes, content_type: str, sent: Callable[[int], None], **query: object
-    ) -> T:
-        """Bytes as they are; `sent` is told how many of them have left."""
-        return self._ask(kind, "POST", path, query, _Body(data, sent), content_type)
+    def send(self, kind: type[T], /, *path: str, data: bytes, content_type: str, sent: Sent, **query: object) -> T:
+        """Bytes as they are."""
+        return self._exchange(kind, self._request("POST", path, query, data, content_type, sent))
 
-    def items(self, kind: type[T], /, *path: str, limit: int | None = None, **query: Any) -> Iterator[T]:
+    def items(self, kind: type[T], /, *path: str, limit: int | None = None, **query: object) -> Iterator[T]:
         """All items of a list, page by page."""
         pages: type[views.base.Page[T]] = views.base.Page[kind]  # type: ignore[valid-type]
-        after: object = query.pop("after", None)
         left = limit
         while left is None or left > 0:
-            page = self.get(pages, *path, **query, after=after, limit=PAGE if left is None else min(left, PAGE))
+            page = self.get(pages, *path, **query, limit=PAGE if left is None else min(left, PAGE))
             yield from page.items
-            after = page.next
-            if after is None:
+            if page.next is None:
                 return
+            query["after"] = page.next
             left = None if left is None else left - len(page.items)
 
     def pieces(self, *path: str, **query: object) -> Iterator[bytes]:
         """A response of any length, as it arrives."""
-        with self._exchanged(self._request("GET", path, query)) as response:
+        with self._responding(self._request("GET", path, query)) as response:
             while piece := response.read1(PIECE):
                 yield piece
 
-    def _ask(self, kind: type[T], *request: Any) -> T:
-        body = self._carry_out(self._request(*request))
+    def _exchange(self, kind: type[T], request: Request) -> T:
         try:
-            return msgspec.json.decode(body, type=kind)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return msgspec.json.decode(self._carry_out(request), type=kind)
+        except NOT_JSON:
             raise self._not_ours(HTTPStatus.OK, HTTPStatus.OK.phrase) from None
 
     def _request(
         self,
         method: str,
         path: Sequence[str],
-        query: Mapping[str, object],
-        body: bytes | _Body | None = None,
-        content_type: str = "",
+        query: Mapping[str, object] | None = None,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        sent: Sent | None = None,
     ) -> Request:
         for part in path:
             # A slash would be read as a part of the path, whichever way it is sent.
             if not part or "/" in part:
                 raise errors.RefusedError(f"{part!r} is not a name or an id: give one without '/'")
-        words = {key: _word(value) for key, value in query.items() if value is not None}
         target = f"{self._parts.path}/v1/{'/'.join(quote(part, safe='') for part in path)}"
+        if words := {key: _word(value) for key, value in (query or {}).items() if value is not None}:
+            target += f"?{urlencode(words)}"
         headers = {"Accept": "application/json", "User-Agent": f"forenotice/{__version__}", "Connection": "close"}
         if body is not None:
-            headers["Content-Type"] = content_type
-            headers["Content-Length"] = str(len(body) if isinstance(body, bytes) else body.size)
-        return Request(method, f"{target}?{urlencode(words)}" if words else target, body, headers)
+            headers |= {"Content-Type": content_type, "Content-Length": str(len(body))}
+        return Request(method, target, headers, body, sent)
 
     def _carry_out(self, request: Request) -> bytes:
-        with self._exchanged(request) as response:
+        with self._responding(request) as response:
             return response.read()
 
     @contextmanager
-    def _exchanged(self, request: Request) -> Iterator[http.client.HTTPResponse]:
+    def _responding(self, request: Request) -> Iterator[http.client.HTTPResponse]:
         """A response that is no error; whatever goes wrong is one clear error."""
-        if isinstance(request.body, _Body):
-            request.body.seek(0)
+        body = request.body
         with closing(self._connection()) as connection:
             try:
-                connection.request(request.method, request.target, request.body, request.headers)
+                pieces = _pieces(body, request.sent) if body and request.sent else body
+                connection.request(request.method, request.target, pieces, request.headers)
             except OSError as error:
                 raise self._unreachable(error) from None
             try:
@@ -232,7 +208,7 @@ class Rest:
             error = msgspec.json.decode(body, type=views.base.Error).error
             if status == HTTPStatus.TOO_MANY_REQUESTS:
                 return BusyError(error.message, float(error.facts["retry_after"]))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError, TypeError, KeyError):
+        except (*NOT_JSON, ValueError, TypeError, KeyError):
             return self._not_ours(status, reason)
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return errors.UnavailableError(error.message)
@@ -247,16 +223,18 @@ class Rest:
         )
 
     def _unreachable(self, reason: OSError) -> errors.ForenoticeError:
-        if isinstance(reason, ssl.SSLCertVerificationError):
-            return errors.UnavailableError(
-                f"the certificate of {self.url} is not trusted ({reason.verify_message}): for a private CA, give that "
-                "with --control-ca"
-            )
-        if isinstance(reason, ssl.SSLError):
-            return errors.UnavailableError(
-                f"no TLS with the control plane at {self.url} ({reason.reason}): is it served with a certificate?"
-            )
-        return errors.UnavailableError(f"cannot reach the control plane at {self.url}: is `{self._program}` running?")
+        match reason:
+            case ssl.SSLCertVerificationError():
+                message = (
+                    f"the certificate of {self.url} is not trusted ({reason.verify_message}): for a private CA, give "
+                    "that with --control-ca"
+                )
+            case ssl.SSLError():
+                tried = f"no TLS with the control plane at {self.url} ({reason.reason})"
+                message = f"{tried}: is it served with a certificate?"
+            case _:
+                message = f"cannot reach the control plane at {self.url}: is `{self._program}` running?"
+        return errors.UnavailableError(message)
 
 
 class Api(Rest):
@@ -265,30 +243,45 @@ class Api(Rest):
     def __init__(
         self, settings: OperatorSettings, *, key: str | None = None, reason: str = "", timeout: float = TIMEOUT
     ) -> None:
-        found = target.find(settings)
-        trusted = _trusted(settings.control_ca)
-        super().__init__(found.url, "forenotice serve", timeout, trusted, found.directory)
-        self._settings = settings
-        self._tokens = found.tokens
-        self._key = key
-        self._reason = reason
+        url, directory, self._tokens = find(settings)
+        super().__init__(url, "forenotice serve", timeout, _trusted(settings.control_ca), directory)
+        self._settings, self._key, self._reason = settings, key, reason
 
-    def _carry_out(self, request: Request) -> bytes:
-        if request.method in CHANGING:
+    def hasty(self, seconds: float = ADVICE_SECONDS) -> "Api":
+        """One that does not wait long for responses."""
+        return Api(self._settings, timeout=seconds)
+
+    def _request(self, method: str, *arguments: Any, **named: Any) -> Request:
+        request = super()._request(method, *arguments, **named)
+        request.headers["Authorization"] = f"Bearer {self._tokens[0]}"
+        if method != "GET":
             key = str(uuid.uuid4()) if self._key is None else self._key
             if not (key.isascii() and key.isprintable()):
                 raise UsageError("--idempotency-key must be printable ASCII characters without spaces")
             request.headers["Idempotency-Key"] = key
             if self._reason:
                 request.headers["Forenotice-Reason"] = quote(self._reason, safe="")
-        try:
+        return request
+
+    def _carry_out(self, request: Request) -> bytes:
+        until, again = time.monotonic() + self._timeout, True
+        while True:
             try:
-                return self._authorized(request)
+                return super()._carry_out(request)
             except LostError:
                 # Under the same key a command takes effect once, so a retry is safe.
-                return self._authorized(request)
-        except RefusalError as error:
-            raise self._advised(error) from None
+                if not again:
+                    raise
+                again = False
+            except BusyError as error:
+                if time.monotonic() + error.seconds > until:
+                    raise
+                threading.Event().wait(error.seconds)
+            except RefusalError as error:
+                if error.status != HTTPStatus.UNAUTHORIZED or len(self._tokens) == 1:
+                    raise self._advised(error) from None
+                self._tokens = self._tokens[1:]
+                request.headers["Authorization"] = f"Bearer {self._tokens[0]}"
 
     def _advised(self, error: RefusalError) -> RefusalError:
         match error.status, error.facts.get("facts"):
@@ -305,45 +298,21 @@ class Api(Rest):
 
     def _where_to_look(self, facts: Mapping[str, object]) -> str:
         """The name that was meant, or the command that lists what there is."""
-        noun = next((noun for noun in COMMANDS if isinstance(facts.get(noun), str)), None)
+        noun = next((noun for noun in LISTS if isinstance(facts.get(noun), str)), None)
         if noun is None:
             return ""
         name = str(facts[noun])
         # In a large fleet the mistake is rather at the end of the name; a small one is searched as a whole.
-        for pattern in (f"{name[: len(name) // 2]}*", None) if noun in LISTS else ():
-            if found := difflib.get_close_matches(name, self._names(LISTS[noun], pattern)):
+        for pattern in (f"{name[: len(name) // 2]}*", None) if noun in MISTYPED else ():
+            if found := difflib.get_close_matches(name, self._names(f"{noun}s", pattern)):
                 return f"did you mean {' or '.join(found)}?"
-        return f"see `forenotice {COMMANDS[noun]}`"
+        return f"see `forenotice {LISTS[noun]}`"
 
     def _names(self, noun: str, pattern: str | None) -> list[str]:
         try:
             return [each.name for each in self.hasty().items(Named, noun, name=pattern, limit=MOST_NAMES)]
         except errors.ForenoticeError:
             return []
-
-    def hasty(self, seconds: float = ADVICE_SECONDS) -> "Api":
-        """One that does not wait long for responses."""
-        return Api(self._settings, timeout=seconds)
-
-    def _request(self, *arguments: Any) -> Request:
-        request = super()._request(*arguments)
-        request.headers["Authorization"] = f"Bearer {self._tokens[0]}"
-        return request
-
-    def _authorized(self, request: Request) -> bytes:
-        until = time.monotonic() + self._timeout
-        while True:
-            request.headers["Authorization"] = f"Bearer {self._tokens[0]}"
-            try:
-                return super()._carry_out(request)
-            except RefusalError as error:
-                if error.status != HTTPStatus.UNAUTHORIZED or len(self._tokens) == 1:
-                    raise
-                self._tokens = self._tokens[1:]
-            except BusyError as error:
-                if time.monotonic() + error.seconds > until:
-                    raise
-                threading.Event().wait(error.seconds)
 
 
 def _trusted(ca: Path | None) -> ssl.SSLContext | None:
@@ -355,6 +324,12 @@ def _trusted(ca: Path | None) -> ssl.SSLContext | None:
         raise errors.RefusedError(
             f"no certificates can be read from {ca} ({error.strerror}): give a PEM file"
         ) from None
+
+
+def _pieces(data: bytes, sent: Sent) -> Iterator[bytes]:
+    for start in range(0, len(data), PIECE):
+        yield data[start : start + PIECE]
+        sent(min(start + PIECE, len(data)))
 
 
 def _body(response: http.client.HTTPResponse) -> bytes:
@@ -371,3 +346,80 @@ def _word(value: object) -> str:
         case datetime():
             return value.isoformat().replace("+00:00", "Z")
     return str(value)
+
+
+# Which control plane
+
+
+class Target(NamedTuple):
+    url: str
+    directory: Path | None
+    """The data directory with the socket; None: use the URL."""
+    tokens: list[str]
+    """The first that is accepted is used."""
+
+
+def find(settings: OperatorSettings) -> Target:
+    """The socket in the data directory or a URL, and the tokens for it."""
+    if settings.control_url is not None:
+        return _address(settings, settings.control_url)
+    try:
+        found = [each for each in settings.directories if control_socket.is_in(each)]
+        here = next((each for each in found if control_socket.answers(each)), None)
+    except OSError as error:
+        if settings.token:
+            return _address(settings, DEFAULT)
+        raise errors.RefusedError(
+            f"the control plane's socket in {settings.data} cannot be used ({str(error.strerror).lower()}): run this "
+            "as the user that runs `forenotice serve`, or give --token"
+        ) from None
+    if here is None and settings.token:
+        return _address(settings, DEFAULT)
+    # One that does not answer was left behind by a service that was killed, and may come back.
+    if directory := here or next(iter(found), None):
+        return Target("http://localhost", directory, _tokens(settings, directory))
+    _tokens(settings, *settings.directories)
+    raise errors.UnavailableError(
+        f"cannot reach the control plane: no `forenotice serve` uses the data directory {settings.data}; "
+        "start it, name another directory with --data, or give --control-url and --token"
+    )
+
+
+def _address(settings: OperatorSettings, url: str) -> Target:
+    encrypted, host = url.startswith("https:"), urlsplit(url).hostname or ""
+    here = is_loopback(host) or host in ("0.0.0.0", "::")  # noqa: S104 (where it connects to)
+    if not settings.token and not (encrypted and here):
+        advice = "leave --control-url out, so that the socket in the data directory is used, or give --token"
+        raise errors.RefusedError(
+            "a token from a file is only sent to the service in the same directory: "
+            + (advice if here else f"for {url} give --token")
+        )
+    if not (encrypted or here or settings.control_without_tls):
+        raise errors.RefusedError(
+            f"the token would reach {url} unencrypted: give an address that begins with https://, or "
+            "--control-without-tls if something else encrypts it"
+        )
+    return Target(url, None, _tokens(settings, *settings.directories))
+
+
+def _tokens(settings: OperatorSettings, *directories: Path) -> list[str]:
+    if settings.token:
+        return [settings.token]
+    found: list[str] = []
+    for directory in directories:
+        file = directory / "admin.token"
+        try:
+            found.append(file.read_text(encoding="ascii").strip())
+        except FileNotFoundError:
+            continue
+        except (OSError, UnicodeDecodeError) as error:
+            raise errors.RefusedError(
+                f"the token in {file} cannot be read ({error}): give --token or set FORENOTICE_TOKEN"
+            ) from None
+    if not found:
+        raise errors.RefusedError(
+            f"no token: start `forenotice serve` here, give --token, set FORENOTICE_TOKEN, or name with --data the "
+            f"directory that holds admin.token (none is in {settings.data}); "
+            "`forenotice token create NAME --offline` makes one where the database is"
+        )
+    return found

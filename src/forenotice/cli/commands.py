@@ -2,14 +2,15 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from inspect import cleandoc
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 import click
 
-from forenotice import settings
+from forenotice import settings, views
 from forenotice.core import errors
 from forenotice.settings import table
 from forenotice.settings.table import Setting
@@ -17,10 +18,16 @@ from forenotice.settings.table import Setting
 if TYPE_CHECKING:
     from forenotice.cli.api import Api
 
+    Changing = TypeVar("Changing", bound=views.base.Request)
+
 COMPLETION_SECONDS = 0.5
 MOST_COMPLETIONS = 100
+NOTHING = object()
+"""The value of an option that takes something away, such as `off`; the API takes null."""
+T = TypeVar("T")
+Show = Callable[["Operator", T], None]
 Registration = Callable[[Callable[..., object]], click.Command]
-Completer = Callable[[click.Context, click.Parameter, str], list[Any]]
+Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
 class UsageError(errors.RefusedError):
@@ -30,7 +37,7 @@ class UsageError(errors.RefusedError):
 
 
 class Read(click.ParamType[object, object]):
-    """What a function reads from the text of an option; its ValueError or refusal is the usage error."""
+    """Reads the text of an option by a function, whose ValueError or refusal is the usage error."""
 
     name = "text"
 
@@ -77,10 +84,8 @@ def switch(flags: str, text: str, **named: Any) -> click.Option:
     return click.Option(flags.split(), help=text, **default, **named)
 
 
-def argument(
-    name: str, text: str | None = None, *, complete: "Completer | None" = None, **named: Any
-) -> click.Argument:
-    return click.Argument([name], help=text, shell_complete=complete, **named)
+def argument(name: str, text: str | None = None, **named: Any) -> click.Argument:
+    return click.Argument([name], help=text, **named)
 
 
 def several(name: str, text: str | None = None, **named: Any) -> click.Argument:
@@ -160,6 +165,53 @@ def operator(
     return command(app, name, *parameters, make=Operator, rows=(*table.OPERATOR, *rows), shared=shared, summary=summary)
 
 
+def showing(app: click.Group, thing: click.Argument) -> Callable[[Show[T]], Show[T]]:
+    """The command `show`, of a function that shows a view; the type of the view is that of its second parameter."""
+
+    def register(show: Show[T]) -> Show[T]:
+        @operator(app, "show", thing, summary=cleandoc(show.__doc__ or ""))
+        def run(ctx: Operator, **named: str) -> None:
+            kind: type[T] = list(get_type_hints(show).values())[1]
+            show(ctx, ctx.api.get(kind, f"{thing.name}s", *named.values()))
+
+        return show
+
+    return register
+
+
+def removal(
+    app: click.Group, thing: click.Argument, noun: str, summary: str, *, where: str = "", with_: str = ""
+) -> None:
+    """The command `remove`: from where, and with what else, where that needs to be said."""
+
+    @operator(app, "remove", thing, YES, changes=True, summary=summary)
+    def run(ctx: Operator, *, yes: bool, **named: str) -> None:
+        (name,) = named.values()
+        confirm(f"Remove {noun} {name}{where}{with_}?", yes=yes)
+        gone = ctx.api.delete(views.base.Removed, f"{thing.name}s", name)
+        ctx.out.result(gone, f"{noun[0].upper()}{noun[1:]} {gone.removed} is removed{where}.")
+
+
+def request(kind: type[T], clear: Mapping[str, object] | None = None, /, **options: object) -> T:
+    """A request of the options that were given; `clear` has the values that `--no-` forms stand for."""
+    given: Any = {}
+    for name, value in (clear or {}).items():
+        if options.pop(f"no_{name}"):
+            if options.get(name) not in (None, ()):
+                raise UsageError("an option and its --no- form exclude each other: give one of them")
+            given[name] = value
+    for name, option in options.items():
+        if option is not None and option != ():
+            given[name] = None if option is NOTHING else option
+    return kind(**given)
+
+
+def change(noun: str, body: "Changing") -> "Changing":
+    if not body.given():
+        raise UsageError(f"nothing to change: give at least one option, see `forenotice {noun} set -h`")
+    return body
+
+
 def confirm(question: str, *, yes: bool) -> None:
     """Ask before something that cannot be undone, if standard input is a terminal."""
     if not yes and sys.stdin.isatty() and not _agrees(question):
@@ -206,26 +258,17 @@ def pairs(flag: str, texts: Iterable[str], example: str) -> dict[str, str]:
     return found
 
 
-def given(**values: object) -> dict[str, Any]:
-    """The options that were given."""
-    return {name: value for name, value in values.items() if value is not None and value != ()}
-
-
-def exclude(*both: object) -> None:
-    """Options whose --no- form was given as well."""
-    if any(both):
-        raise UsageError("an option and its --no- form exclude each other: give one of them")
-
-
-def cleared(options: dict[str, Any], **nothing: object) -> dict[str, Any]:
-    """What a --no- form was given for, with the value that stands for nothing. Takes these forms out of `options`."""
-    found = {name: value for name, value in nothing.items() if options.pop(f"no_{name}")}
-    exclude(*(options[name] not in (None, ()) for name in found))
-    return found
-
-
-def nothing_to_change(noun: str) -> UsageError:
-    return UsageError(f"nothing to change: give at least one option, see `forenotice {noun} set -h`")
+@contextmanager
+def using(
+    file: object, access: str = "read", error: type[errors.ForenoticeError] = errors.RefusedError
+) -> Iterator[None]:
+    """A failure to read or write a file becomes a sentence."""
+    try:
+        yield
+    except OSError as failure:
+        raise error(f"{file} cannot be {access}: {failure.strerror}") from None
+    except UnicodeDecodeError as failure:
+        raise error(f"{file} cannot be {access}: it is not {failure.encoding.upper()}") from None
 
 
 def complain(message: str) -> None:
@@ -247,20 +290,18 @@ def names(noun: str) -> Completer:
 
 def ids(noun: str) -> Completer:
     """Of what is live: ids of what has ended are rarely typed."""
-
-    def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Any]:
-        return [each for each in _completions(ctx, noun, "id", live=True) if each.startswith(incomplete)]
-
-    return complete
+    return lambda ctx, _, incomplete: [
+        each for each in _completions(ctx, noun, "id", live=True) if each.startswith(incomplete)
+    ]
 
 
-def host_selector(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Any]:
+def host_selector(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """The last name of several with commas between them, or after `!`."""
     start = max(incomplete.rfind(","), incomplete.rfind("!")) + 1
     return [incomplete[:start] + name for name in names("hosts")(ctx, _, incomplete[start:])]
 
 
-def _completions(ctx: click.Context, noun: str, key: str, **query: Any) -> list[str]:
+def _completions(ctx: click.Context, noun: str, key: str, **query: object) -> list[str]:
     from forenotice.cli.api import Api, Named
 
     flags = {row.name: ctx.params.get(row.attribute) for row in table.OPERATOR}
@@ -271,5 +312,7 @@ def _completions(ctx: click.Context, noun: str, key: str, **query: Any) -> list[
         return []
 
 
-VM, HOST, GROUP = (argument(noun, complete=names(f"{noun}s")) for noun in ("vm", "host", "group"))
-EVENT, OPERATION, ROLLOUT = (argument(noun, complete=ids(f"{noun}s")) for noun in ("event", "operation", "rollout"))
+VM, HOST, GROUP = (argument(noun, shell_complete=names(f"{noun}s")) for noun in ("vm", "host", "group"))
+EVENT, OPERATION, ROLLOUT = (
+    argument(noun, shell_complete=ids(f"{noun}s")) for noun in ("event", "operation", "rollout")
+)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,7 +23,6 @@ from forenotice.core import errors
 from forenotice.settings import values
 from forenotice.settings.spans import Span
 from forenotice.wire import versions
-from forenotice.wire.versions import Version
 
 if TYPE_CHECKING:
     from forenotice.conformance.report import Line, Report
@@ -102,22 +101,21 @@ OF_CLIENT = (
 def conformance(
     out: Output, client: list[str] | None, url: Candidate | None, junit: Path | None, yes: bool, **given: Any
 ) -> int:
-    if client is not None:
-        if others := _given(OF_ENDPOINT):
-            raise UsageError(f"--client has endpoints of its own: leave out {', '.join(others)}")
-        of_client = {str(each.name): given[str(each.name)] for each in OF_CLIENT}
-        _check(junit)
-        with _ended_by_signals():
-            return _judge_client(client, out, junit, **of_client)
-    if others := _given(OF_CLIENT):
-        raise UsageError(f"{', '.join(others)} only applies to handlers: give --client, or leave it out")
-    if url is None:
+    if others := _given(OF_ENDPOINT if client else OF_CLIENT):
+        raise UsageError(
+            f"--client has endpoints of its own: leave out {', '.join(others)}"
+            if client
+            else f"{', '.join(others)} only applies to handlers: give --client, or leave it out"
+        )
+    if not client and url is None:
         raise UsageError("name the endpoint to check, such as http://169.254.169.254")
-    names = given["api_version"]
-    judged = [version for version in versions.ALL if not names or version.name in names]
     _check(junit)
     with _ended_by_signals():
-        report = _judge(url, given["provoke"], given["speed"], judged, given["strict"], yes)
+        if url is None:
+            return _judge_client(
+                client or [], out, junit, **{str(each.name): given[str(each.name)] for each in OF_CLIENT}
+            )
+        report = _judge(url, given["provoke"], given["speed"], given["api_version"], given["strict"], yes)
     return _show(report, report.lines(), report.summary(), out, junit)
 
 
@@ -153,7 +151,7 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 def _judge(
-    endpoint: Candidate, argv: list[str] | None, speed: float, judged: list[Version], strict: bool, yes: bool
+    endpoint: Candidate, argv: list[str] | None, speed: float, names: Sequence[str], strict: bool, yes: bool
 ) -> "Report":
     from forenotice.conformance import command as provocation
     from forenotice.conformance.endpoint import http, lifecycle, run, session
@@ -165,6 +163,7 @@ def _judge(
             f"The command will be run {lifecycle.EVENTS} times, and once more if a wrong approval is accepted.\n"
         )
     per_second = None if commands.is_loopback(endpoint.host) else http.POLITE
+    judged = [version for version in versions.ALL if not names or version.name in names]
     found = session.Options(
         versions=judged, provoke=provoke, speed=speed, strict=strict, pace=http.Pace(per_second=per_second)
     )
@@ -217,7 +216,8 @@ def _show(report: "Report", lines: "Iterable[Line]", summary: str, out: Output, 
                 out.line(f"{'':<14}", f"request: {line.request}", style="dim")
         out.line(f"{report.subject}: {summary}")
     if junit is not None:
-        _write(junit, "wb", report.junit())
+        with commands.using(f"--junit: {junit}", "written"):
+            junit.write_bytes(report.junit())
     return 0 if report.passed else 1
 
 
@@ -225,17 +225,10 @@ def _check(junit: Path | None) -> None:
     """Now rather than when everything has been judged; what is there stays until then."""
     if junit is not None:
         is_new = not junit.exists()
-        _write(junit, "ab", b"")
+        with commands.using(f"--junit: {junit}", "written"), junit.open("ab"):
+            pass
         if is_new:
             junit.unlink()
-
-
-def _write(file: Path, mode: Literal["ab", "wb"], data: bytes) -> None:
-    try:
-        with file.open(mode) as opened:
-            opened.write(data)
-    except OSError as error:
-        raise errors.RefusedError(f"--junit: {file} cannot be written: {error.strerror}") from None
 
 
 def _encodable(row: str) -> str:

@@ -3,7 +3,7 @@
 import math
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import cached_property, partial
 from http import HTTPStatus
@@ -66,7 +66,13 @@ class Emulator:
 
     def now(self) -> datetime:
         """By the emulator's clock."""
-        return self.api.get(views.emulator.State, "emulator", "state").now
+        return self.state().now
+
+    def state(self) -> "views.emulator.State":
+        return self.api.get(views.emulator.State, "emulator", "state")
+
+    def explanation(self, event: str) -> "views.maintenance.EventExplanation":
+        return self.api.get(views.maintenance.EventExplanation, "emulator", "events", event, "explanation")
 
 
 drive = partial(command, app, make=Emulator, rows=table.EMULATOR)
@@ -91,7 +97,7 @@ def emulate(flags: Mapping[str, object], **how: Any) -> int:
 @drive("state")
 def state(ctx: Emulator) -> None:
     """Show the clock, the scenario, the VMs, their events, and the faults that are on."""
-    _show(ctx, ctx.api.get(views.emulator.State, "emulator", "state"))
+    _show(ctx, ctx.state())
 
 
 @drive(
@@ -104,7 +110,8 @@ def play(ctx: Emulator, scenario: str, resources: str | None, seed: int | None) 
     """Start afresh with a scenario of `forenotice emulate --list`, or with a TOML file."""
     body: dict[str, object] = {"scenario": scenario, "resources": _names(resources), "seed": seed}
     if scenario.endswith(".toml") or Path(scenario).name != scenario:
-        body |= {"scenario": _read(Path(scenario)), "source": scenario}
+        with commands.using(scenario, error=UsageError), Path(scenario).open(encoding="utf-8") as file:
+            body |= {"scenario": file.read(LARGEST + 1), "source": scenario}
     _show(ctx, ctx.api.post(views.emulator.State, "emulator", "play", body=body))
 
 
@@ -118,27 +125,21 @@ def play(ctx: Emulator, scenario: str, resources: str | None, seed: int | None) 
 )
 def announce(ctx: Emulator, resources: str | None, **body: str | None) -> None:
     """Announce an event now, to the VM that callers are unless others are named."""
-    _show_event(
-        ctx, ctx.api.post(views.emulator.Event, "emulator", "events", body={**body, "resources": _names(resources)})
-    )
+    asked = {**body, "resources": _names(resources)}
+    _show_event(ctx, ctx.api.post(views.emulator.Event, "emulator", "events", body=asked))
 
 
 @drive("events", commands.ALL)
 def events(ctx: Emulator, everything: bool) -> None:
     """List the events."""
-    found = list(ctx.api.items(views.emulator.Event, "emulator", "events", live=None if everything else True))
-    if ctx.out.json:
-        ctx.out.data(found)
-        return
-    _show_events(ctx, found, ctx.now(), none="There are no events." if everything else NONE_LIVE)
+    found = ctx.api.items(views.emulator.Event, "emulator", "events", live=None if everything else True)
+    _list(ctx, found, ctx.now, none="There are no events." if everything else NONE_LIVE)
 
 
 @drive("explain", EVENT)
 def explain(ctx: Emulator, event: str) -> None:
     """Explain why an event waits: for whom, for what, until when."""
-    ctx.out.explanation(
-        ctx.api.get(views.maintenance.EventExplanation, "emulator", "events", event, "explanation"), ctx.now
-    )
+    ctx.out.explanation(ctx.explanation(event), ctx.now)
 
 
 @drive(
@@ -158,8 +159,8 @@ def wait_(ctx: Emulator, event: str, approved: bool, started: bool, gone: bool, 
     pause = threading.Event()
     while (never := _never(view := ctx.api.get(views.emulator.Event, "emulator", "events", event), what)) is None:
         if monotonic() >= deadline:
-            why = ctx.api.get(views.maintenance.EventExplanation, "emulator", "events", event, "explanation").sentence
-            never = f"not {what} after {timeout.total_seconds() if timeout else 0:g} s. {why}"
+            seconds = timeout.total_seconds() if timeout else 0
+            never = f"not {what} after {seconds:g} s. {ctx.explanation(event).sentence}"
             break
         pause.wait(LOOK)
     if not never or ctx.out.json:
@@ -229,9 +230,9 @@ def faults(ctx: Emulator) -> None:
 @drive("requests", option("--last", "N", "How many.", type=click.IntRange(1), default=20))
 def requests(ctx: Emulator, last: int) -> None:
     """List the latest requests of guests, and how each was answered."""
-    total = ctx.api.get(views.emulator.State, "emulator", "state").requests
+    after = max(0, ctx.state().requests - last)
     ctx.out.list(
-        list(ctx.api.items(views.emulator.LoggedRequest, "emulator", "requests", after=max(0, total - last)))[-last:],
+        list(ctx.api.items(views.emulator.LoggedRequest, "emulator", "requests", after=after))[-last:],
         ("at", "vm", "request", "response", "why"),
         lambda each: (
             f"{each.at:%H:%M:%S}",
@@ -273,17 +274,19 @@ def _show(ctx: Emulator, found: "views.emulator.State") -> None:
             "faults": [f"{each.name} for {_extent(each)}" for each in found.faults],
         }
     )
-    _show_events(ctx, found.events, found.now)
+    _list(ctx, found.events, lambda: found.now)
 
 
-def _show_events(
-    ctx: Emulator, found: Sequence["views.emulator.Event"], now: datetime, *, none: str = NONE_LIVE
+def _list(
+    ctx: Emulator, found: Iterable["views.emulator.Event"], now: Callable[[], datetime], *, none: str = NONE_LIVE
 ) -> None:
-    ctx.out.table(
+    at = ctx.out.now if ctx.out.json else now()
+    ctx.out.list(
+        found,
         ("event", "type", "status", "resources", "not before", "approved by"),
-        (
-            (event.id, event.type, event.status, event.resources, times.told(event.not_before, now), event.approved_by)
-            for event in found
+        lambda event: (
+            *(event.id, event.type, event.status, event.resources),
+            *(times.told(event.not_before, at), event.approved_by),
         ),
         none=none,
     )
@@ -326,13 +329,3 @@ def _extent(active: "views.emulator.ActiveFault") -> str:
 
 def _names(resources: str | None) -> list[str]:
     return [name.strip() for name in resources.split(",")] if resources else []
-
-
-def _read(path: Path) -> str:
-    try:
-        with path.open(encoding="utf-8") as file:
-            return file.read(LARGEST + 1)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
-    except ValueError:
-        raise UsageError(f"{path} cannot be read: it is not UTF-8") from None

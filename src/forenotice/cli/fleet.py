@@ -106,10 +106,8 @@ def export(ctx: Operator, file: str, form: str | None) -> None:
     if file == "-":
         sys.stdout.write(text)
         return
-    try:
+    with commands.using(file, "written"):
         Path(file).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise errors.RefusedError(f"{file} cannot be written: {error.strerror}") from None
     ctx.out.result({"file": file}, f"The fleet is in {file}.")
 
 
@@ -152,10 +150,8 @@ def _read(file: str, form: str | None) -> tuple[bytes, str]:
     kind = FORMATS[_format(file, form)]
     if file == "-":
         return sys.stdin.buffer.read(), kind
-    try:
+    with commands.using(file):
         return Path(file).read_bytes(), kind
-    except OSError as error:
-        raise errors.RefusedError(f"{file} cannot be read: {error.strerror}") from None
 
 
 # TOML as `fleet export` writes it: tables of plain values

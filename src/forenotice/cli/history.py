@@ -16,7 +16,6 @@ from forenotice.cli import commands, times
 from forenotice.cli.commands import Operator, Read, UsageError, operator, option, switch
 from forenotice.cli.output import progress
 from forenotice.clock import SystemClock
-from forenotice.core import errors
 
 SHOWN = 50
 FORMATS = ("jsonl", "csv")
@@ -55,10 +54,8 @@ def history(ctx: Operator, limit: int | None, form: str | None, output: str, gro
             raise UsageError("--format exports all matching entries in that format: leave --limit and --json out")
         _export(ctx, form, output, filters)
         return
-    entries = list(ctx.api.items(views.history.Entry, "history", limit=limit or SHOWN, newest_first=True, **filters))[
-        ::-1
-    ]
-    ctx.out.list(entries, COLUMNS, row, none="No matching entries.")
+    newest = ctx.api.items(views.history.Entry, "history", limit=limit or SHOWN, newest_first=True, **filters)
+    ctx.out.list([*newest][::-1], COLUMNS, row, none="No matching entries.")
 
 
 app = commands.Group(
@@ -89,11 +86,10 @@ def _opened(output: str) -> Iterator[BinaryIO]:
     path = Path(output)
     unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")
     try:
-        with unfinished.open("xb") as file:
-            yield file
-        unfinished.replace(path)
-    except OSError as error:
-        raise errors.RefusedError(f"{output} cannot be written: {error.strerror}") from None
+        with commands.using(output, "written"):
+            with unfinished.open("xb") as file:
+                yield file
+            unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
 
@@ -114,37 +110,34 @@ def _opened(output: str) -> Iterator[BinaryIO]:
 )
 def prune(ctx: Operator, before: datetime, dry_run: bool, yes: bool) -> None:
     """Delete older entries, except of what is live or not yet delivered to a subscription."""
-    shown = times.utc(before)
-    preview = ctx.api.post(
-        views.history.Pruned, "history", "prune", body=views.history.Prune(before=before, dry_run=True)
-    )
+
+    def send(**how: bool) -> views.history.Pruned:
+        return ctx.api.post(views.history.Pruned, "history", "prune", body=views.history.Prune(before=before, **how))
+
+    shown, preview = times.utc(before), send(dry_run=True)
     if dry_run:
         _show_pruned(ctx, preview, f"Would be deleted from before {shown}")
         return
     commands.confirm(f"Delete {_counted(preview)} from before {shown}?", yes=yes)
     with progress("Pruning", total=preview.entries) as bar:
-        pruned = last = ctx.api.post(views.history.Pruned, "history", "prune", body=views.history.Prune(before=before))
+        pruned = last = send()
         while not last.complete:
             bar.done(pruned.entries)
-            again = ctx.api.post(views.history.Pruned, "history", "prune", body=views.history.Prune(before=before))
+            again = send()
             if again == last:
                 # The stored response to a key of the caller's own.
                 break
-            pruned = msgspec.structs.replace(
-                again, **{name: getattr(pruned, name) + getattr(again, name) for name in REMOVED}
-            )
-            last = again
+            sums = {name: getattr(pruned, name) + getattr(again, name) for name in REMOVED}
+            pruned, last = msgspec.structs.replace(again, **sums), again
     _show_pruned(ctx, pruned, f"Deleted from before {shown}")
 
 
 def _show_pruned(ctx: Operator, pruned: "views.history.Pruned", what: str) -> None:
     ctx.out.result(pruned, f"{what}: {_counted(pruned)}.")
-    if ctx.out.json:
-        return
-    if pruned.kept:
+    if pruned.kept and not ctx.out.json:
         why = "they belong to what is live, or a subscription has not received them yet"
         ctx.out.line(f"{pruned.kept:,} older entries stay: {why}.")
-    if not pruned.complete and not pruned.dry_run:
+    if not (pruned.complete or pruned.dry_run or ctx.out.json):
         ctx.out.line("There is more: run it again with another key.")
 
 

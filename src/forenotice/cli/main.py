@@ -22,10 +22,10 @@ NOT_UTF8 = re.compile(r'[^"\s]*[\ud800-\udfff][^"\s]*')
 """A word in which Python keeps bytes that are not UTF-8: it can name a file, but not be sent."""
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "serve": ("server.serve", "Run the service: the metadata endpoint for guests, the control plane for operators."),
-    "vm": ("vms.app", "VMs: add, change, restart, redeploy, evict, delete."),
-    "host": ("hosts.app", "Hosts: add, cordon, update, reboot, migrate."),
-    "group": ("groups.app", "Groups: VMs that share a document, and their policy."),
-    "event": ("events.app", "Events: list, explain, approve, cancel."),
+    "vm": ("inventory.vm", "VMs: add, change, restart, redeploy, evict, delete."),
+    "host": ("inventory.host", "Hosts: add, cordon, update, reboot, migrate."),
+    "group": ("inventory.group", "Groups: VMs that share a document, and their policy."),
+    "event": ("operations.events", "Events: list, explain, approve, cancel."),
     "operation": ("operations.app", "Operations: list, explain, cancel."),
     "rollout": ("rollouts.app", "Rollouts: plan, start, wait, explain, pause, resume, cancel."),
     "watch": ("watch.watch", "Watch live events with their countdowns, rollouts and the latest history, until Ctrl-C."),

@@ -14,7 +14,7 @@ from forenotice.clock import SystemClock
 if TYPE_CHECKING:
     import msgspec
     from rich.console import Console
-    from rich.progress import Progress, TaskID
+    from rich.progress import Progress
     from rich.text import Text
 
     from forenotice.views import fleet, maintenance
@@ -58,11 +58,12 @@ class Output:
 
         self._console.print(Text(plain(" ".join(parts)), style=style))
 
-    def result(self, value: object, line: str) -> None:
-        """A response as JSON, or the line that says what it means."""
+    def result(self, value: object, *lines: str) -> None:
+        """A response as JSON, or lines that say what it means."""
         if self.json:
             self.data(value)
-        else:
+            return
+        for line in lines:
             self.line(line)
 
     def list(self, items: Iterable[T], columns: Sequence[str], row: Callable[[T], Sequence[object]], none: str) -> None:
@@ -103,13 +104,9 @@ class Output:
             return
         names = sorted(view.__struct_fields__, key=lambda name: name not in ("id", "name"))
         fields = {name: getattr(view, name) for name in names} | changes
+        titles = {name: TITLES.get(name) or name.removesuffix("_at").replace("_", " ") for name in fields}
         self.facts(
-            {
-                TITLES.get(name) or name.removesuffix("_at").replace("_", " "): self.moment(value)
-                if isinstance(value, datetime)
-                else value
-                for name, value in fields.items()
-            }
+            {titles[name]: self.moment(each) if isinstance(each, datetime) else each for name, each in fields.items()}
         )
 
     def moment(self, moment: datetime | None) -> str:
@@ -165,19 +162,20 @@ def warn(response: "fleet.AddedVm | fleet.AddedGroup | fleet.Applied") -> None:
 class Bar:
     """A progress bar on standard error. Where that is no terminal nothing is drawn, but lines are written."""
 
-    def __init__(self, drawn: "Progress | None", task: "TaskID | None") -> None:
-        self._drawn, self._task = drawn, task
+    def __init__(self, drawn: "Progress | None" = None) -> None:
+        self._drawn = drawn
 
     def doing(self, what: str, *, total: float | None = None) -> None:
         """Begin the next part of the work; without a total the bar only shows that something is done."""
-        if self._drawn is not None and self._task is not None:
-            # One that has a total cannot lose it.
-            self._drawn.remove_task(self._task)
-            self._task = self._drawn.add_task(plain(what), total=total)
+        if self._drawn is not None:
+            # A task that has a total cannot lose it.
+            for task in self._drawn.task_ids:
+                self._drawn.remove_task(task)
+            self._drawn.add_task(plain(what), total=total)
 
-    def done(self, so_far: float, total: float | None = None) -> None:
-        if self._drawn is not None and self._task is not None:
-            self._drawn.update(self._task, completed=so_far, total=total)
+    def done(self, so_far: float) -> None:
+        if self._drawn is not None:
+            self._drawn.update(self._drawn.task_ids[0], completed=so_far)
 
     def say(self, line: str) -> None:
         """A line that stays."""
@@ -192,7 +190,7 @@ class Bar:
 def progress(what: str, *, total: float | None = None) -> Iterator[Bar]:
     """A bar that disappears when the work is done."""
     if not sys.stderr.isatty():
-        yield Bar(None, None)
+        yield Bar()
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -200,4 +198,6 @@ def progress(what: str, *, total: float | None = None) -> Iterator[Bar]:
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, refresh_per_second=4) as drawn:
-        yield Bar(drawn, drawn.add_task(plain(what), total=total))
+        bar = Bar(drawn)
+        bar.doing(what, total=total)
+        yield bar

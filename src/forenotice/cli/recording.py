@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -23,6 +24,7 @@ from forenotice.client.negotiation import NEWEST
 from forenotice.emulator import foreground, recordings
 from forenotice.emulator.foreground import LogLine
 from forenotice.emulator.recordings import Observation, Recorder, Writer
+from forenotice.runtime import start_thread
 from forenotice.settings import EmulatorSettings, table
 from forenotice.settings.spans import Span
 
@@ -39,10 +41,6 @@ HELP = {
 ROWS = [replace(row, help=HELP[row.attribute]) for row in table.EMULATE if row.attribute in HELP]
 
 
-def _endpoint(text: str) -> Candidate:
-    return discovery.parse(text, "URL")
-
-
 def _version(text: str) -> str:
     if not VERSION.fullmatch(text):
         raise ValueError(f"{text!r} is not an api-version: give one such as {NEWEST}")
@@ -56,13 +54,21 @@ def _span(text: str) -> timedelta:
     return span
 
 
+def _settings(flags: Mapping[str, object]) -> EmulatorSettings:
+    foreground.check_place(flags)
+    variables = {row.variable for row in ROWS}
+    return settings.load_emulator(flags, {name: text for name, text in os.environ.items() if name in variables})
+
+
 FILE = argument("file", "The recording.", type=click.Path(path_type=Path))
 
 
 @command(
     None,
     "record",
-    argument("url", "The endpoint, such as http://169.254.169.254.", type=Read(_endpoint)),
+    argument(
+        "url", "The endpoint, such as http://169.254.169.254.", type=Read(lambda text: discovery.parse(text, "URL"))
+    ),
     FILE,
     option("--api-version", "VERSION", "The version to request.", type=Read(_version), default=NEWEST),
     option("--for for_", "TIME", "Stop after this long; when interrupted if left out.", type=Read(_span)),
@@ -100,28 +106,21 @@ def record(
         if watched:
             out.line(f"Recording {url.url} to {file}; Ctrl-C ends it.")
         recorder.run(writer)
-    _sum_up(recorder, file, out)
-
-
-def _sum_up(recorder: Recorder, file: Path, out: Output) -> None:
     tally = recorder.tally
-    if out.json:
-        out.data(
-            {
-                "file": str(file),
-                "url": recorder.start.url,
-                "api_version": recorder.start.api_version,
-                "seconds": tally.seconds,
-                "changes": tally.changes,
-                "errors": tally.failures,
-                "events": sorted(tally.event_ids),
-            }
-        )
-        return
     failed = f" ({counted(tally.failures, 'error')})" if tally.failures else ""
-    out.line(
+    summary = {
+        "file": str(file),
+        "url": recorder.start.url,
+        "api_version": recorder.start.api_version,
+        "seconds": tally.seconds,
+        "changes": tally.changes,
+        "errors": tally.failures,
+        "events": sorted(tally.event_ids),
+    }
+    out.result(
+        summary,
         f"Recorded {counted(tally.changes, 'change')}{failed} and {counted(len(tally.event_ids), 'event')}"
-        f" in {times.span(timedelta(seconds=tally.seconds))} to {file}."
+        f" in {times.span(timedelta(seconds=tally.seconds))} to {file}.",
     )
 
 
@@ -131,7 +130,7 @@ def _sum_up(recorder: Recorder, file: Path, out: Output) -> None:
     FILE,
     switch("--loop", "Start again at the end."),
     switch("--json as_json", "Print JSON: the addresses, then a line for each happening."),
-    make=lambda flags: _settings(flags),
+    make=_settings,
     rows=ROWS,
     shared=(),
 )
@@ -155,10 +154,7 @@ def replay(found: EmulatorSettings, file: Path, loop: bool, as_json: bool) -> No
             ready_file.write(ready)
         as_json = as_json or ready_file is not None
         first = foreground.line(ready) if as_json else _introduction(file, replaying.as_vm, found.speed, ready)
-        lines = iter(happenings.get, None)
-        threading.Thread(
-            target=foreground.report, args=(first, lines), kwargs={"as_json": as_json}, daemon=True
-        ).start()
+        start_thread(partial(foreground.report, first, iter(happenings.get, None), as_json=as_json), "report")
         foreground.sleep(until=stopping)
 
 
@@ -173,9 +169,3 @@ In another terminal, look as a guest does, or start your handler with FORENOTICE
 
 Ctrl-C ends it. What happens (times are UTC):
 """
-
-
-def _settings(flags: Mapping[str, object]) -> EmulatorSettings:
-    foreground.check_place(flags)
-    variables = {row.variable for row in ROWS}
-    return settings.load_emulator(flags, {name: text for name, text in os.environ.items() if name in variables})

@@ -2,24 +2,23 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import msgspec
 
 from forenotice import views
 from forenotice.cli import commands, times, wait
-from forenotice.cli.commands import Operator, Read, operator, option, switch
+from forenotice.cli.commands import Operator, Read, operator, option, request, switch
 from forenotice.cli.output import Output, counted, cut
 from forenotice.core.rollouts import KINDS
-
-if TYPE_CHECKING:
-    from forenotice.cli.api import Api
 
 app = commands.Group()
 
 GROUPS = 20
 """Groups that are shown of many."""
+STATUSES = ["waiting", "under-way", "done", "failed", "skipped"]
+DURATION = Read(times.minutes)
 SPEC = (
     option(
         "--hosts",
@@ -30,7 +29,7 @@ SPEC = (
     ),
     option("--kind", "|".join(KINDS), "What is done to each host.", type=click.Choice(list(KINDS)), required=True),
     option("--batch", "N", "Hosts under way at once, at most.", type=click.IntRange(1), default=1),
-    option("--pause pause_minutes", "MINUTES", "Between two waves, such as 10, 30s or 2h.", type=Read(times.minutes)),
+    option("--pause pause_minutes", "MINUTES", "Between two waves, such as 10, 30s or 2h.", type=DURATION),
     option("--gate", "NAME|URL", "What must be green before each wave: a gate of `serve`, or a URL."),
     option("--max-failures", "N", "Pause when this many hosts have failed.", type=click.IntRange(1), default=1),
     option(
@@ -43,7 +42,7 @@ SPEC = (
         "--notice notice_minutes",
         "MINUTES",
         "Time until each NotBefore, such as 20 or 2h; the minimum if left out.",
-        type=Read(times.minutes),
+        type=DURATION,
     ),
 )
 
@@ -51,14 +50,15 @@ SPEC = (
 @operator(app, "plan", *SPEC)
 def plan(ctx: Operator, **spec: Any) -> None:
     """Preview a rollout: its waves, and when; nothing is done."""
-    show_plan(ctx.out, ctx.api.post(views.rollouts.RolloutPlan, "rollouts", "plan", body=_body(**spec)))
+    body = request(views.rollouts.NewRollout, **spec)
+    show_plan(ctx.out, ctx.api.post(views.rollouts.RolloutPlan, "rollouts", "plan", body=body))
 
 
 @operator(app, "start", *SPEC, *wait.OPTIONS, changes=True)
 def start(ctx: Operator, *, wait_limit: float | None, **spec: Any) -> None:
     """Update, migrate or reboot many hosts, one update domain of each group at a time."""
     limit = wait.limit(spec.pop("wait"), wait_limit)
-    rollout = ctx.api.post(views.rollouts.Rollout, "rollouts", body=_body(**spec))
+    rollout = ctx.api.post(views.rollouts.Rollout, "rollouts", body=request(views.rollouts.NewRollout, **spec))
     if not ctx.out.json:
         hosts, waves = counted(_total(rollout.progress), "host"), counted(rollout.waves, "wave")
         ctx.out.line(f"Rollout {rollout.id}: {rollout.kind} of {hosts}, in {waves}.")
@@ -69,15 +69,10 @@ def start(ctx: Operator, *, wait_limit: float | None, **spec: Any) -> None:
         ctx.out.data(rollout)
 
 
-def _body(*, windows: Sequence[str], **spec: Any) -> "views.rollouts.NewRollout":
-    return views.rollouts.NewRollout(**commands.given(**spec), windows=list(windows))
-
-
 @operator(app, "wait", commands.ROLLOUT, wait.LIMIT)
 def wait_(ctx: Operator, rollout: str, wait_limit: float | None) -> None:
     """Wait until a rollout has ended or is paused, and tell why it waits."""
-    limit = wait.limit(True, wait_limit)
-    _follow(ctx, ctx.api.get(views.rollouts.Rollout, "rollouts", rollout), limit or 0)
+    _follow(ctx, ctx.api.get(views.rollouts.Rollout, "rollouts", rollout), wait.limit(True, wait_limit) or 0)
 
 
 @operator(app, "list", commands.ALL)
@@ -99,19 +94,11 @@ def list_(ctx: Operator, everything: bool) -> None:
     )
 
 
-@operator(app, "show", commands.ROLLOUT)
-def show_(ctx: Operator, rollout: str) -> None:
-    """Show a rollout."""
-    show(ctx, ctx.api.get(views.rollouts.Rollout, "rollouts", rollout))
-
-
 @operator(
     app,
     "hosts",
     commands.ROLLOUT,
-    option(
-        "--status", None, "Only this status.", type=click.Choice(["waiting", "under-way", "done", "failed", "skipped"])
-    ),
+    option("--status", None, "Only this status.", type=click.Choice(STATUSES)),
 )
 def hosts(ctx: Operator, rollout: str, status: str | None) -> None:
     """List the hosts of a rollout, and the progress of each."""
@@ -140,9 +127,8 @@ def pause(ctx: Operator, rollout: str) -> None:
 def resume(ctx: Operator, rollout: str, retry: bool, **waiting: Any) -> None:
     """Resume a paused rollout."""
     limit = wait.limit(**waiting)
-    resumed = ctx.api.post(
-        views.rollouts.Rollout, "rollouts", rollout, "resume", body=views.rollouts.Resumption(retry=retry)
-    )
+    body = views.rollouts.Resumption(retry=retry)
+    resumed = ctx.api.post(views.rollouts.Rollout, "rollouts", rollout, "resume", body=body)
     if limit is None:
         show(ctx, resumed)
         return
@@ -158,7 +144,9 @@ def cancel(ctx: Operator, rollout: str, yes: bool) -> None:
     show(ctx, ctx.api.post(views.rollouts.Rollout, "rollouts", rollout, "cancel"))
 
 
+@commands.showing(app, commands.ROLLOUT)
 def show(ctx: Operator, rollout: "views.rollouts.Rollout") -> None:
+    """Show a rollout."""
     result, notice = rollout.gate_result, rollout.notice_minutes
     ctx.out.view(
         rollout,
@@ -180,35 +168,31 @@ def show(ctx: Operator, rollout: "views.rollouts.Rollout") -> None:
         )
 
 
+class AwaitedRollout(wait.AwaitedOperation):
+    """It is over when it has ended or is paused."""
+
+    path = "rollouts"
+
+    def name(self) -> str:
+        return f"Rollout {self.view.id}"
+
+    @property
+    def over(self) -> bool:
+        return super().over or self.view.status == "Paused"
+
+    @property
+    def part(self) -> float:
+        progress = self.view.progress
+        left: int = progress.waiting + progress.under_way
+        return 1 - left / max(1, _total(progress))
+
+    def outcome(self) -> str:
+        return self.view.why or _progress(self.view)
+
+
 def _follow(ctx: Operator, rollout: "views.rollouts.Rollout", limit: float) -> None:
-    """Until it has ended or is paused."""
-    (state,) = wait.until_over(
-        [_awaited(ctx.api, rollout)], limit, lambda last: ctx.out.data(last[0]) if ctx.out.json else None
-    )
-    wait.require_success([state])
-    if not ctx.out.json:
-        ctx.out.line(f"{state.what} is {state.status}: {state.why}.")
-
-
-def _awaited(api: "Api", rollout: "views.rollouts.Rollout") -> wait.Awaited:
-    def look() -> wait.State:
-        view = api.get(views.rollouts.Rollout, "rollouts", rollout.id)
-        status, progress = view.status, view.progress
-        over = view.ended_at is not None or status == "Paused"
-        why, gist = (view.why or _progress(view), None) if over else wait.reason(api, "rollouts", rollout.id)
-        return wait.State(
-            view=view,
-            what=f"Rollout {rollout.id}",
-            status=status,
-            why=why,
-            gist=gist,
-            over=over,
-            good=status == "Completed",
-            done=progress.done + progress.failed + progress.skipped,
-            total=_total(progress),
-        )
-
-    return wait.Awaited(rollout, look)
+    awaited = AwaitedRollout(ctx.api, rollout)
+    wait.follow(ctx, [awaited], limit, lambda: awaited.view)
 
 
 def _gate(result: "views.rollouts.GateResult") -> str:

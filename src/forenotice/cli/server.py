@@ -4,17 +4,13 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import msgspec
-
-from forenotice import settings, views
-from forenotice.cli import commands
-from forenotice.cli.commands import Operator, argument, command
+from forenotice import settings
+from forenotice.cli import commands, times
+from forenotice.cli.commands import argument, command
 from forenotice.core import errors
 from forenotice.settings import Settings, table
-from forenotice.settings.spans import Span, lasting
-from forenotice.views.history import AcceptedClock
 
 if TYPE_CHECKING:
     from forenotice.service.service import Service
@@ -23,13 +19,6 @@ if TYPE_CHECKING:
 WHERE = (table.DATA, table.DATABASE, table.OF_DEMO, table.CONFIG)
 ACTOR = "offline"
 SQLITE = "sqlite:///"
-
-
-class Restored(msgspec.Struct):
-    file: str | None
-    kept: str | None
-    """The previous database."""
-    epoch: int
 
 
 @contextmanager
@@ -66,108 +55,25 @@ def _private() -> Iterator[None]:
 
 
 @contextmanager
-def _service(flags: Mapping[str, object]) -> "Iterator[Service]":
+def service(flags: Mapping[str, object]) -> "Iterator[Service]":
+    """The service on a database, for commands that do without a running one."""
     found = settings.load(flags, os.environ)
     with opened(found, migrate=False) as store:
         from forenotice.service import housekeeping
 
-        service = _on(store)
-        service.token_file = found.token_file
-        housekeeping.require_sane_clock(service)
-        housekeeping.notice_restored_backup(service)
-        yield service
+        made = _on(store, found.token_file)
+        housekeeping.require_sane_clock(made)
+        housekeeping.notice_restored_backup(made)
+        yield made
 
 
-def _on(store: "Store") -> "Service":
+def _on(store: "Store", token_file: Path | None = None) -> "Service":
     from forenotice.core.timing import Timing
     from forenotice.publication import NullPublisher
     from forenotice.runtime import Runtime
     from forenotice.service.service import Service
 
-    return Service(store=store, runtime=Runtime(), timing=Timing(), publisher=NullPublisher())
-
-
-def create_token(
-    flags: Mapping[str, object], body: "views.tokens.NewToken", reason: str
-) -> "views.tokens.CreatedToken":
-    """As the API does it, with the same body."""
-    asked = _with_durations(body)
-    with _service(flags) as service:
-        from forenotice.service import calls, tokens
-
-        return tokens.create(service, calls.Call(actor=ACTOR, reason=reason), **asked)
-
-
-def rotate_token(
-    flags: Mapping[str, object], token_id: str, body: "views.tokens.TokenRotation", reason: str
-) -> "views.tokens.CreatedToken":
-    asked = _with_durations(body)
-    with _service(flags) as service:
-        from forenotice.service import calls, tokens
-
-        return tokens.rotate(service, calls.Call(actor=ACTOR, reason=reason), token_id, **asked)
-
-
-def _with_durations(body: "views.base.Request") -> dict[str, Any]:
-    reading = {"expires_in": lasting, "overlap": Span.read}
-    try:
-        return {
-            name: reading[name](value) if name in reading else value
-            for name, value in body.given().items()
-            if value is not None
-        }
-    except ValueError as error:
-        raise errors.RefusedError(str(error)) from None
-
-
-def list_tokens(flags: Mapping[str, object]) -> list["views.tokens.Token"]:
-    with _service(flags) as service:
-        from forenotice.service import tokens
-
-        return tokens.list_all(service).items
-
-
-def revoke_token(flags: Mapping[str, object], token_id: str, reason: str) -> "views.tokens.Token":
-    with _service(flags) as service:
-        from forenotice.service import calls, tokens
-
-        return tokens.revoke(service, calls.Call(actor=ACTOR, reason=reason), token_id)
-
-
-def restore_database(found: Settings, file: Path | None) -> Restored:
-    """Replace the database by a backup, and start a new epoch; on PostgreSQL, after pg_restore, only the latter."""
-    with server_packages():
-        from forenotice import data_directory
-        from forenotice.service import calls, housekeeping
-        from forenotice.store import opener
-    kept = None
-    with _private(), data_directory.held(found.directory, found.database_file):
-        if found.database_file is None:
-            if file is not None:
-                raise errors.RefusedError(
-                    "restore PostgreSQL with pg_restore while no service runs, then run this without a file"
-                )
-        elif file is None:
-            raise errors.RefusedError("name the file of the backup: forenotice restore FILE")
-        else:
-            kept = opener.replace(found.database_file, file)
-        with opened(found, migrate=found.database_file is not None) as store:
-            epoch = housekeeping.begin_epoch(_on(store), calls.Call(actor=ACTOR))
-            store.checkpoint()
-    return Restored(file=None if file is None else str(file), kept=None if kept is None else str(kept), epoch=epoch)
-
-
-def accept_clock(flags: Mapping[str, object], reason: str) -> AcceptedClock:
-    """On SQLite the lock shows whether a service runs; on PostgreSQL nothing does."""
-    with server_packages():
-        from forenotice import data_directory
-        from forenotice.service import calls, housekeeping
-    found = settings.load(flags, os.environ)
-    with ExitStack() as stack:
-        if found.database_file is not None:
-            stack.enter_context(data_directory.held(found.directory, found.database_file))
-        store = stack.enter_context(opened(found, migrate=False))
-        return housekeeping.accept_clock(_on(store), calls.Call(actor=ACTOR, reason=reason))
+    return Service(store=store, runtime=Runtime(), timing=Timing(), publisher=NullPublisher(), token_file=token_file)
 
 
 # The commands
@@ -176,18 +82,15 @@ def accept_clock(flags: Mapping[str, object], reason: str) -> AcceptedClock:
 class Database:
     """What a command on the database works with."""
 
-    def __init__(self, flags: Mapping[str, object], *, json: bool) -> None:
+    def __init__(self, flags: Mapping[str, object], *, json: bool, reason: str = "") -> None:
         from forenotice.cli.output import Output
 
         self.settings = settings.load(flags, os.environ)
+        self.reason = reason
         self.out = Output(json=json)
 
 
-def _settings(flags: Mapping[str, object]) -> Settings:
-    return settings.load(flags, os.environ)
-
-
-@command(None, "serve", make=_settings, rows=table.SERVE, shared=())
+@command(None, "serve", make=lambda flags: settings.load(flags, os.environ), rows=table.SERVE, shared=())
 def serve(found: Settings) -> int:
     with server_packages():
         from forenotice.serving import run
@@ -212,10 +115,28 @@ def backup(ctx: Database, file: str) -> None:
     rows=WHERE,
 )
 def restore(ctx: Database, file: str | None) -> None:
-    done = restore_database(ctx.settings, Path(file) if file else None)
+    """Replace the database by a backup, and start a new epoch; on PostgreSQL, after pg_restore, only the latter."""
+    with server_packages():
+        from forenotice import data_directory
+        from forenotice.service import calls, housekeeping
+        from forenotice.store import opener
+    kept, database = None, ctx.settings.database_file
+    with _private(), data_directory.held(ctx.settings.directory, database):
+        if database is None and file is not None:
+            raise errors.RefusedError(
+                "restore PostgreSQL with pg_restore while no service runs, then run this without a file"
+            )
+        if database is not None:
+            if file is None:
+                raise errors.RefusedError("name the file of the backup: forenotice restore FILE")
+            kept = str(opener.replace(database, Path(file)) or "") or None
+        with opened(ctx.settings, migrate=database is not None) as store:
+            epoch = housekeeping.begin_epoch(_on(store), calls.Call(actor=ACTOR))
+            store.checkpoint()
+    done = {"file": file, "kept": kept, "epoch": epoch}
     ctx.out.result(done, f"The database is restored{f' from {file}' if file else ''}.")
-    if done.kept and not ctx.out.json:
-        ctx.out.line(f"The previous database is kept as {done.kept}.")
+    if kept and not ctx.out.json:
+        ctx.out.line(f"The previous database is kept as {kept}.")
 
 
 @command(None, "migrate", make=Database, rows=WHERE)
@@ -228,14 +149,21 @@ def migrate(ctx: Database) -> None:
 clock = commands.Group()
 
 
-@command(clock, "accept", commands.YES, make=Operator, rows=WHERE, shared=(commands.JSON, commands.REASON))
-def accept(ctx: Operator, yes: bool) -> None:
+@command(clock, "accept", commands.YES, make=Database, rows=WHERE, shared=(commands.JSON, commands.REASON))
+def accept(ctx: Database, yes: bool) -> None:
     """Continue from the clock's time, though the journal is ahead of it. Stop the service first."""
     commands.confirm("Is the clock right, and is every server on this database stopped?", yes=yes)
-    accepted = accept_clock(ctx.flags, ctx.reason)
+    with server_packages():
+        from forenotice import data_directory
+        from forenotice.service import calls, housekeeping
+    with ExitStack() as stack:
+        # On SQLite the lock shows whether a service runs; on PostgreSQL nothing does.
+        if ctx.settings.database_file is not None:
+            stack.enter_context(data_directory.held(ctx.settings.directory, ctx.settings.database_file))
+        store = stack.enter_context(opened(ctx.settings, migrate=False))
+        accepted = housekeeping.accept_clock(_on(store), calls.Call(actor=ACTOR, reason=ctx.reason))
     ctx.out.result(
         accepted,
-        f"Time continues from {accepted.now:%Y-%m-%d %H:%M:%S} UTC; the journal was at "
-        f"{accepted.journal:%Y-%m-%d %H:%M:%S} UTC. "
+        f"Time continues from {times.utc(accepted.now)}; the journal was at {times.utc(accepted.journal)}. "
         "Announced events keep the notice that they had left.",
     )

@@ -9,7 +9,7 @@ import msgspec
 from forenotice import views
 from forenotice.cli import commands
 from forenotice.cli.api import Named
-from forenotice.cli.commands import Operator, UsageError, argument, complain, operator, option
+from forenotice.cli.commands import Operator, UsageError, argument, complain, operator, option, request
 from forenotice.core import errors, selectors
 
 app = commands.Group()
@@ -17,7 +17,7 @@ app = commands.Group()
 LARGEST_SECRET = 4096
 MOST_LOOKED_UP = 10
 """Of the groups and VMs that a selector names."""
-NAME = argument("name", complete=commands.names("subscriptions"))
+NAME = argument("subscription", metavar="NAME", shell_complete=commands.names("subscriptions"))
 FILTERS = (
     option(
         "--type types", "TYPE", "Such as event.started or event.*; may be repeated. All if left out.", multiple=True
@@ -27,12 +27,18 @@ FILTERS = (
         "--status statuses", "STATUS", "Only of events in this status; may be repeated. All if left out.", multiple=True
     ),
     option(
-        "--secret-file",
+        "--secret-file secret",
         "FILE",
         "Holds the secret that signs; one is made and printed if left out.",
         type=click.Path(path_type=Path),
+        callback=lambda _, __, path: path and _secret(path),
     ),
 )
+
+
+def _secret(path: Path) -> str:
+    with commands.using(f"the secret in {path}", error=UsageError), path.open("rb") as file:
+        return file.read(LARGEST_SECRET).decode("ascii").strip()
 
 
 def _after(text: str, **named: bool) -> click.Option:
@@ -48,30 +54,23 @@ def _after(text: str, **named: bool) -> click.Option:
     _after("Begin after this entry of the history. Now if left out."),
     changes=True,
 )
-def add(ctx: Operator, name: str, url: str, after: int | None, **filters: Any) -> None:
+def add(ctx: Operator, subscription: str, **asked: Any) -> None:
     """Push journal entries to a receiver; prints the secret that signs the messages, only once."""
-    made = ctx.api.post(
-        views.subscriptions.CreatedSubscription,
-        "subscriptions",
-        body=views.subscriptions.NewSubscription(name=name, url=url, after=after, **_given(**filters)),
-    )
-    _warn_of_unknown(ctx, filters["groups"])
-    if filters["secret_file"] is not None:
-        ctx.out.result(made, f"{name} gets matching entries from {made.position + 1} on.")
+    body = request(views.subscriptions.NewSubscription, name=subscription, **asked)
+    made = ctx.api.post(views.subscriptions.CreatedSubscription, "subscriptions", body=body)
+    _warn_of_unknown(ctx, asked["groups"])
+    if asked["secret"] is not None:
+        ctx.out.result(made, f"{subscription} gets matching entries from {made.position + 1} on.")
     else:
         ctx.out.result(made, made.secret or "The secret was shown when this was first asked for.")
 
 
 @operator(app, "set", NAME, option("--url", "URL", "The receiver, https."), *FILTERS, changes=True)
-def set_(ctx: Operator, name: str, url: str | None, **filters: Any) -> None:
+def set_(ctx: Operator, subscription: str, **asked: Any) -> None:
     """Change a subscription: what is given replaces what was."""
-    asked = _given(**filters) | ({"url": url} if url else {})
-    if not asked:
-        raise commands.nothing_to_change("subscription")
-    changed = ctx.api.patch(
-        views.subscriptions.Subscription, "subscriptions", name, body=views.subscriptions.SubscriptionChange(**asked)
-    )
-    _warn_of_unknown(ctx, filters["groups"])
+    body = commands.change("subscription", request(views.subscriptions.SubscriptionChange, **asked))
+    changed = ctx.api.patch(views.subscriptions.Subscription, "subscriptions", subscription, body=body)
+    _warn_of_unknown(ctx, asked["groups"])
     ctx.out.view(changed)
 
 
@@ -86,11 +85,10 @@ def list_(ctx: Operator) -> None:
     )
 
 
-@operator(app, "show", NAME)
-def show(ctx: Operator, name: str) -> None:
+@commands.showing(app, NAME)
+def show(ctx: Operator, found: "views.subscriptions.Subscription") -> None:
     """Show a subscription and its pending deliveries."""
-    found = ctx.api.get(views.subscriptions.Subscription, "subscriptions", name)
-    pending = list(ctx.api.items(views.subscriptions.Delivery, "subscriptions", name, "deliveries"))
+    pending = list(ctx.api.items(views.subscriptions.Delivery, "subscriptions", found.name, "deliveries"))
     if ctx.out.json:
         ctx.out.data({**msgspec.structs.asdict(found), "deliveries": pending})
         return
@@ -102,49 +100,31 @@ def show(ctx: Operator, name: str) -> None:
         )
 
 
-@operator(app, "remove", NAME, commands.YES, changes=True)
-def remove(ctx: Operator, name: str, yes: bool) -> None:
-    """Remove a subscription and its pending deliveries."""
-    commands.confirm(f"Remove subscription {name} and its pending deliveries?", yes=yes)
-    removed = ctx.api.delete(views.base.Removed, "subscriptions", name)
-    ctx.out.result(removed, f"Subscription {removed.removed} is removed.")
+commands.removal(
+    app, NAME, "subscription", "Remove a subscription and its pending deliveries.", with_=" and its pending deliveries"
+)
 
 
 @operator(app, "resume", NAME, changes=True)
-def resume(ctx: Operator, name: str) -> None:
+def resume(ctx: Operator, subscription: str) -> None:
     """Resume a parked subscription where it stopped; one that backs off after failures tries at once."""
-    ctx.out.view(ctx.api.post(views.subscriptions.Subscription, "subscriptions", name, "resume"))
+    ctx.out.view(ctx.api.post(views.subscriptions.Subscription, "subscriptions", subscription, "resume"))
 
 
 @operator(app, "replay", NAME, _after("The last entry that is not sent again.", required=True), changes=True)
-def replay(ctx: Operator, name: str, after: int) -> None:
+def replay(ctx: Operator, subscription: str, after: int) -> None:
     """Send all entries after a position again, with the same ids."""
-    ctx.out.view(
-        ctx.api.post(
-            views.subscriptions.Subscription,
-            "subscriptions",
-            name,
-            "replay",
-            body=views.subscriptions.Replay(after=after),
-        )
-    )
+    body = views.subscriptions.Replay(after=after)
+    ctx.out.view(ctx.api.post(views.subscriptions.Subscription, "subscriptions", subscription, "replay", body=body))
 
 
 @operator(app, "test", NAME, changes=True)
-def test(ctx: Operator, name: str) -> None:
+def test(ctx: Operator, subscription: str) -> None:
     """Send the receiver one message now, and show its response."""
-    result = ctx.api.post(views.subscriptions.TestResult, "subscriptions", name, "test")
+    result = ctx.api.post(views.subscriptions.TestResult, "subscriptions", subscription, "test")
     if not result.taken and not ctx.out.json:
-        raise errors.ConflictError(f"the receiver of {name} did not accept it: {result.error}")
-    ctx.out.result(result, f"The receiver of {name} accepted it ({result.status}).")
-
-
-def _given(
-    *, types: tuple[str, ...], statuses: tuple[str, ...], groups: str | None, secret_file: Path | None
-) -> dict[str, Any]:
-    """What was given, as the API takes it."""
-    secret = None if secret_file is None else _secret(secret_file)
-    return commands.given(types=types, groups=groups, statuses=statuses, secret=secret)
+        raise errors.ConflictError(f"the receiver of {subscription} did not accept it: {result.error}")
+    ctx.out.result(result, f"The receiver of {subscription} accepted it ({result.status}).")
 
 
 def _warn_of_unknown(ctx: Operator, groups: str | None) -> None:
@@ -153,13 +133,3 @@ def _warn_of_unknown(ctx: Operator, groups: str | None) -> None:
         noun, _, name = key.partition(":")
         if not any(ctx.api.items(Named, f"{noun}s", limit=1, name=name)):
             complain(f"there is no {noun} {name} yet: nothing of it is sent until there is one")
-
-
-def _secret(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return file.read(LARGEST_SECRET).decode("ascii").strip()
-    except OSError as error:
-        raise UsageError(f"the secret in {path} cannot be read: {str(error.strerror).lower()}") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"the secret in {path} is not plain ASCII") from None

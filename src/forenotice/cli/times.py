@@ -3,9 +3,9 @@
 import re
 from datetime import UTC, datetime, timedelta
 
+from forenotice.settings.spans import Span
+
 UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
-LONGEST_DAYS = 366
-WRITTEN = {"": 60, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 
 
 def span(duration: timedelta) -> str:
@@ -16,9 +16,7 @@ def span(duration: timedelta) -> str:
         count, rest = divmod(rest, seconds)
         if count or parts:
             parts.append(f"{count} {unit}" if count else "")
-        if len(parts) == 2:
-            break
-    return " ".join(part for part in parts if part) or "0 s"
+    return " ".join(part for part in parts[:2] if part) or "0 s"
 
 
 def utc(moment: datetime) -> str:
@@ -38,19 +36,14 @@ def relative(moment: datetime, now: datetime) -> str:
 
 def minutes(text: str) -> float:
     """A duration as one types it: `20`, `20m`, `2h`, `7d`; minutes where no unit is given."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d|)", text, re.ASCII)
-    if not found:
-        raise ValueError(f"{text!r} is not a duration: give minutes such as 20, or 90s, 2h, 7d")
-    asked = float(found[1]) * WRITTEN[found[2]] / 60
-    if asked > LONGEST_DAYS * 24 * 60:
-        raise ValueError(f"{text[:80]!r} is too long: give at most {LONGEST_DAYS}d")
-    return asked
+    typed = f"{text}m" if re.fullmatch(r"\d+(\.\d+)?", text, re.ASCII) else text
+    return Span.read(typed).total_seconds() / 60
 
 
 def past(text: str, now: datetime) -> datetime:
     """A moment as one types it, ISO 8601, in UTC where no zone is given; or how long ago it was: `90d`."""
     if re.fullmatch(r"\d+(\.\d+)?\s*[a-z]+", text, re.ASCII):
-        return now - timedelta(minutes=minutes(text))
+        return now - Span.read(text)
     try:
         found = datetime.fromisoformat(text)
         return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)

@@ -1,20 +1,27 @@
 """`forenotice token`: bearer tokens of operators."""
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from forenotice import views
 from forenotice.cli import commands, server
-from forenotice.cli.commands import Operator, UsageError, argument, operator, option, switch
+from forenotice.cli.commands import Operator, UsageError, argument, operator, option, request, switch
+from forenotice.core import errors
 from forenotice.core.roles import Role
 from forenotice.settings import table
+from forenotice.settings.spans import Span, lasting
+
+if TYPE_CHECKING:
+    from forenotice.service.calls import Call
 
 app = commands.Group()
 
 OFFLINE = switch("--offline", "Use the database itself: for a lost token, and for a first start.")
 DATABASE = (table.DATABASE, table.OF_DEMO)
+DURATIONS = {"expires_in": lasting, "overlap": Span.read}
 
 
 @operator(
@@ -38,16 +45,19 @@ DATABASE = (table.DATABASE, table.OF_DEMO)
     changes=True,
     rows=DATABASE,
 )
-def create(ctx: Operator, name: str, role: str | None, scopes: str | None, offline: bool, **asked: Any) -> None:
+def create(ctx: Operator, role: str | None, offline: bool, **asked: Any) -> None:
     """Create a token, and print it, only once."""
     if role is None and not offline:
         raise UsageError(f"say what it may do: --role {', '.join(Role)}")
-    body = views.tokens.NewToken(name=name, role=Role(role or Role.ADMIN), scopes=scopes, **commands.given(**asked))
-    made = (
-        server.create_token(ctx.flags, body, ctx.reason)
-        if offline
-        else ctx.api.post(views.tokens.CreatedToken, "tokens", body=body)
-    )
+    body = request(views.tokens.NewToken, role=Role(role or Role.ADMIN), **asked)
+    if offline:
+        durations = _durations(asked)
+        with server.service(ctx.flags) as service:
+            from forenotice.service import tokens
+
+            made = tokens.create(service, _call(ctx), **{**body.given(), **durations})
+    else:
+        made = ctx.api.post(views.tokens.CreatedToken, "tokens", body=body)
     _show_secret(ctx, made)
 
 
@@ -67,25 +77,31 @@ def create(ctx: Operator, name: str, role: str | None, scopes: str | None, offli
 )
 def rotate(ctx: Operator, wanted: str, offline: bool, **asked: Any) -> None:
     """Give a token a new secret, and print it, only once."""
-    body = views.tokens.TokenRotation(**commands.given(**asked))
     if offline:
-        made = server.rotate_token(ctx.flags, _id(server.list_tokens(ctx.flags), wanted), body, ctx.reason)
+        durations = _durations(asked)
+        with server.service(ctx.flags) as service:
+            from forenotice.service import tokens
+
+            made = tokens.rotate(service, _call(ctx), _id(tokens.list_all(service).items, wanted), **durations)
     else:
-        made = ctx.api.post(
-            views.tokens.CreatedToken,
-            "tokens",
-            _id(ctx.api.items(views.tokens.Token, "tokens"), wanted),
-            "rotate",
-            body=body,
-        )
+        token_id = _id(ctx.api.items(views.tokens.Token, "tokens"), wanted)
+        body = request(views.tokens.TokenRotation, **asked)
+        made = ctx.api.post(views.tokens.CreatedToken, "tokens", token_id, "rotate", body=body)
     _show_secret(ctx, made)
 
 
 @operator(app, "list", OFFLINE, rows=DATABASE)
 def list_(ctx: Operator, offline: bool) -> None:
     """List the tokens."""
+    if offline:
+        with server.service(ctx.flags) as service:
+            from forenotice.service import tokens
+
+            listed: Iterable[views.tokens.Token] = tokens.list_all(service).items
+    else:
+        listed = ctx.api.items(views.tokens.Token, "tokens")
     ctx.out.list(
-        server.list_tokens(ctx.flags) if offline else ctx.api.items(views.tokens.Token, "tokens"),
+        listed,
         ("token", "name", "role", "scopes", "from", "created", "last used", "expires", "revoked"),
         lambda token: (
             token.id,
@@ -106,18 +122,33 @@ def list_(ctx: Operator, offline: bool) -> None:
 def revoke(ctx: Operator, token_id: str, offline: bool, yes: bool) -> None:
     """Revoke a token: it is refused from now on."""
     commands.confirm(f"Revoke token {token_id}?", yes=yes)
-    revoked = (
-        server.revoke_token(ctx.flags, token_id, ctx.reason)
-        if offline
-        else ctx.api.delete(views.tokens.Token, "tokens", token_id)
-    )
+    if offline:
+        with server.service(ctx.flags) as service:
+            from forenotice.service import tokens
+
+            revoked = tokens.revoke(service, _call(ctx), token_id)
+    else:
+        revoked = ctx.api.delete(views.tokens.Token, "tokens", token_id)
     ctx.out.result(revoked, f"Token {token_id} is revoked.")
+
+
+def _call(ctx: Operator) -> "Call":
+    from forenotice.service import calls
+
+    return calls.Call(actor=server.ACTOR, reason=ctx.reason)
+
+
+def _durations(asked: Mapping[str, Any]) -> Mapping[str, timedelta]:
+    try:
+        return {name: read(asked[name]) for name, read in DURATIONS.items() if asked.get(name) is not None}
+    except ValueError as error:
+        raise errors.RefusedError(str(error)) from None
 
 
 def _id(tokens: Iterable["views.tokens.Token"], wanted: str) -> str:
     """Of the token with this name or id; of several with one name, the last that is not revoked."""
     found = {token.name: token.id for token in tokens if not token.revoked_at}
-    return str(found.get(wanted, wanted))
+    return found.get(wanted, wanted)
 
 
 def _show_secret(ctx: Operator, made: "views.tokens.CreatedToken") -> None:

@@ -6,14 +6,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from forenotice import views
 from forenotice.cli import times
-from forenotice.cli.commands import Read, option, switch
+from forenotice.cli.commands import Operator, Read, option, switch
 from forenotice.cli.output import Bar, progress
 from forenotice.clock import SystemClock
 from forenotice.core import errors
@@ -21,8 +20,6 @@ from forenotice.core.operations import by_reason
 
 if TYPE_CHECKING:
     from forenotice.cli.api import Api
-
-    View = views.maintenance.Operation | views.rollouts.ListedRollout
 
 EVERY = 1.0
 """Seconds between two rounds of requests."""
@@ -47,49 +44,75 @@ class UnfinishedError(errors.ForenoticeError):
     code = "unfinished"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class State:
-    """One operation or rollout as it is now."""
+class AwaitedOperation:
+    """One operation, as it was seen last."""
 
-    view: "View"
-    what: str
-    """Such as `Reboot of web-0`."""
-    status: str
-    why: str = ""
-    """What it waits for, or why it did not end well."""
-    gist: object = None
-    """What `why` comes down to: it is told again when this differs. None: whenever the words do."""
-    over: bool
-    good: bool = True
-    """Whether it has ended well, once it is over."""
-    done: int = 0
-    """Of `total`, where it has parts."""
-    total: int = 1
+    path = "operations"
 
+    def __init__(self, api: "Api", view: Any) -> None:
+        self.api, self.view = api, view
+        self.what = self.name()
+        self.why = ""
+        """What it waits for, or why it did not end well."""
+        self._reported: object = None
 
-class Awaited:
-    def __init__(self, view: "View", look: Callable[[], State]) -> None:
-        """`view` is its state when it was asked for."""
-        self.view = view
-        self.state: State | None = None
-        self._look = look
-        self._told: tuple[str, object] = ("", "")
+    def name(self) -> str:
+        """Such as `Reboot of web-0`."""
+        view = self.view
+        return f"{view.kind.capitalize()} of {view.host if view.kind.traits.of_host else ', '.join(view.vms)}"
 
-    def look(self, bar: Bar) -> bool:
-        """Whether it is over."""
-        state = self.state = self._look()
-        self.view = state.view
-        gist = state.why if state.gist is None else state.gist
-        if self._told != (state.status, gist) and not state.over:
-            bar.say(f"{state.what} is {state.status}. {state.why}".rstrip())
-        self._told = (state.status, gist)
-        return state.over
+    @property
+    def over(self) -> bool:
+        return self.view.ended_at is not None
 
     @property
     def part(self) -> float:
-        if self.state is None:
-            return 0
-        return 1 if self.state.over else self.state.done / max(1, self.state.total)
+        """How much of it is done, up to 1."""
+        return float(self.over)
+
+    def outcome(self) -> str:
+        """Why it ended as it did."""
+        view = self.view
+        if view.status == "Completed":
+            return ""
+        if view.failures:
+            return "; ".join(outcomes(view.failures))
+        entries = self.api.items(
+            views.history.Entry, "history", operation=view.id, action="operation.", newest_first=True, limit=1
+        )
+        return next((f"by {entry.by}" for entry in entries if entry.by), "")
+
+    def look(self, bar: Bar) -> bool:
+        """Whether it is over; if not, report why, when that has changed."""
+        self.view = self.api.get(type(self.view), self.path, self.view.id)
+        if self.over:
+            self.why = self.outcome()
+            return True
+        explanation = self.api.get(views.maintenance.Explanation, self.path, self.view.id, "explanation")
+        self.why = explanation.sentence
+        reported = (self.view.status, gist(explanation.waiting_for) or self.why)
+        if reported != self._reported:
+            bar.say(f"{self.what} is {self.view.status}. {self.why}".rstrip())
+        self._reported = reported
+        return False
+
+
+def gist(facts: Any) -> Any:
+    """Without what differs at every look: how many calls wait for the driver, and numbers in a gate's status."""
+    match facts:
+        case dict():
+            kept = {name: gist(value) for name, value in facts.items() if name not in FLEETING}
+            if kept.get("kind") == "gate":
+                kept["status"] = NUMBER.sub("", str(facts.get("status")))
+            return kept
+        case list():
+            return [gist(each) for each in facts]
+    return facts
+
+
+def outcomes(results: Mapping[str, str]) -> list[str]:
+    """What became of VMs; those that share a reason together."""
+    return [f"{', '.join(vms)}: {why}" for why, vms in by_reason(results).items()]
 
 
 def limit(wait: bool, wait_limit: float | None) -> float | None:
@@ -99,12 +122,10 @@ def limit(wait: bool, wait_limit: float | None) -> float | None:
     return math.inf if wait else None
 
 
-def until_over(
-    awaited: Sequence[Awaited], seconds: float, last: Callable[[Sequence[Any]], None] = lambda _: None
-) -> list[State]:
-    """Each as it ended. Neither the limit nor Ctrl-C undoes anything.
+def follow(ctx: Operator, awaited: Sequence[AwaitedOperation], seconds: float, data: Callable[[], object]) -> None:
+    """Wait until all are over; UnfinishedError unless all are Completed. Neither the limit nor Ctrl-C undoes anything.
 
-    However the wait ends, `last` gets the views as they were last seen.
+    However the wait ends, `data` is printed as JSON, if that was asked for.
     """
     try:
         with progress("waiting", total=len(awaited)) as bar:
@@ -114,22 +135,21 @@ def until_over(
                 bar.say("No longer waiting; the maintenance continues. `forenotice watch` shows it.")
                 raise click.exceptions.Exit(INTERRUPTED) from None
     finally:
-        last([each.view for each in awaited])
-    return [each.state for each in awaited if each.state is not None]
+        if ctx.out.json:
+            ctx.out.data(data())
+    ended = {each: f"{each.what} is {each.view.status}{f': {each.why}' if each.why else ''}" for each in awaited}
+    if bad := [text for each, text in ended.items() if each.view.status != "Completed"]:
+        raise UnfinishedError("; ".join(bad))
+    if not ctx.out.json:
+        for text in ended.values():
+            ctx.out.line(f"{text}.")
 
 
-def require_success(found: Sequence[State]) -> None:
-    if bad := [state for state in found if not state.good]:
-        raise UnfinishedError(
-            "; ".join(f"{state.what} is {state.status}{f': {state.why}' if state.why else ''}" for state in bad)
-        )
-
-
-def _watch(awaited: Sequence[Awaited], bar: Bar, seconds: float) -> None:
+def _watch(awaited: Sequence[AwaitedOperation], bar: Bar, seconds: float) -> None:
     started, pause = time.monotonic(), threading.Event()
     left = deque(awaited)
     lost = False
-    while left:
+    while True:
         try:
             for _ in range(min(AT_ONCE, len(left))):
                 # It stays in the queue also when the service cannot be reached.
@@ -142,74 +162,12 @@ def _watch(awaited: Sequence[Awaited], bar: Bar, seconds: float) -> None:
                 stop = "" if error.message.endswith("?") else "."
                 bar.say(f"{times.utc(SystemClock().now())}: {error.message}{stop} Trying again.")
             lost = True
-        bar.done(sum(each.part for each in awaited), len(awaited))
+        bar.done(sum(each.part for each in awaited))
         if not left:
             return
         spent = time.monotonic() - started
         if spent >= seconds:
-            raise UnfinishedError(_still(left[0].state, len(left)))
+            others = f", and {len(left) - 1} more" if len(left) > 1 else ""
+            state = f"{left[0].what}{others} is still {left[0].view.status}. {left[0].why}".rstrip()
+            raise UnfinishedError(f"the time of --wait-limit is over, but the maintenance continues: {state}")
         pause.wait(min(EVERY, seconds - spent))
-
-
-def _still(state: State | None, count: int) -> str:
-    others = f", and {count - 1} more" if count > 1 else ""
-    what = "" if state is None else f": {state.what}{others} is still {state.status}. {state.why}".rstrip()
-    return f"the time of --wait-limit is over, but the maintenance continues{what}"
-
-
-def operation(api: "Api", view: "views.maintenance.Operation") -> Awaited:
-    def look() -> State:
-        found = api.get(views.maintenance.Operation, "operations", view.id)
-        of_host = found.kind.traits.of_host
-        over = found.ended_at is not None
-        good = not over or found.status == "Completed"
-        why, gist = ("" if good else _why_ended(api, found), None) if over else reason(api, "operations", found.id)
-        return State(
-            view=found,
-            what=f"{found.kind.capitalize()} of {found.host if of_host else ', '.join(view.vms)}",
-            status=found.status,
-            why=why,
-            gist=gist,
-            over=over,
-            good=good,
-        )
-
-    return Awaited(view, look)
-
-
-def reason(api: "Api", *path: str) -> tuple[str, object]:
-    """Why something waits, and the gist of that."""
-    explanation = api.get(views.maintenance.Explanation, *path, "explanation")
-    return str(explanation.sentence), _gist(explanation.waiting_for) or None
-
-
-def _gist(facts: Any) -> Any:
-    """Without what differs at every look: how many calls wait for the driver, and numbers in a gate's status."""
-    match facts:
-        case dict():
-            kept = {name: _gist(value) for name, value in facts.items() if name not in FLEETING}
-            if kept.get("kind") == "gate":
-                kept["status"] = NUMBER.sub("", str(facts.get("status")))
-            return kept
-        case list():
-            return [_gist(each) for each in facts]
-    return facts
-
-
-def _why_ended(api: "Api", operation: "views.maintenance.Operation") -> str:
-    if operation.failures:
-        return "; ".join(outcomes(operation.failures))
-    page = api.get(
-        views.base.Page[views.history.Entry],
-        "history",
-        operation=operation.id,
-        action="operation.",
-        newest_first=True,
-        limit=1,
-    )
-    return next((f"by {entry.by}" for entry in page.items if entry.by), "")
-
-
-def outcomes(results: Mapping[str, str]) -> list[str]:
-    """What became of VMs; those that share a reason together."""
-    return [f"{', '.join(vms)}: {why}" for why, vms in by_reason(results).items()]

@@ -2,15 +2,14 @@
 
 import queue
 import signal
-import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from http import HTTPStatus
-from typing import Union
+from typing import NamedTuple, Union
 
 import msgspec
 from rich.console import Console, Group, RenderableType
@@ -25,6 +24,7 @@ from forenotice.cli.output import STYLES, WIDTH
 from forenotice.clock import SystemClock
 from forenotice.core import errors
 from forenotice.core.fleet import natural_key
+from forenotice.runtime import start_thread
 
 TICK = 1.0
 RESPONSE_WITHIN = 10.0
@@ -38,8 +38,6 @@ EXPLAINED = 5
 REASON_LASTS = 10.0
 
 Waiting = Union["views.maintenance.Event", "views.rollouts.ListedRollout"]
-Reason = tuple[Waiting, float, "views.maintenance.Explanation"]
-"""Of what, when it was asked for, and the explanation."""
 NARROW = 90
 """Columns below which the reason of an event has a line of its own."""
 LONGEST_WHO = 40
@@ -59,6 +57,13 @@ STYLE = {**STYLES, "Running": "bold magenta", "Paused": "yellow", "Canceling": "
 # What is known of the service
 
 
+class Reason(NamedTuple):
+    thing: Waiting
+    at: float
+    """When it was requested."""
+    why: "views.maintenance.Explanation"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     events: tuple["views.maintenance.Event", ...] = ()
@@ -66,30 +71,30 @@ class Snapshot:
     rollouts: tuple["views.rollouts.ListedRollout", ...] = ()
     entries: tuple["views.history.Entry", ...] = ()
     """The newest last."""
-    reasons: dict[str, "views.maintenance.Explanation"] = field(default_factory=dict)
-    """Why events and rollouts wait, by id: `sentence` and `until`."""
+    reasons: dict[str, Reason] = field(default_factory=dict)
+    """Why events and rollouts wait, by id."""
     lost_since: datetime | None = None
     trouble: str = ""
-    """Why the server does not answer."""
+    """Why the server does not respond."""
     known: bool = False
-    """False until it has answered once."""
+    """False until it has responded once."""
 
     def why(self, thing: Waiting) -> str:
         own = "" if isinstance(thing, views.maintenance.Event) else thing.why
-        return own or (self.reasons[thing.id].sentence if thing.id in self.reasons else "")
+        return own or (self.reasons[thing.id].why.sentence if thing.id in self.reasons else "")
 
     def until(self, thing: Waiting) -> datetime | None:
         """When its wait is over at the latest, where that is known."""
-        return self.reasons[thing.id].until if thing.id in self.reasons else None
+        return self.reasons[thing.id].why.until if thing.id in self.reasons else None
 
 
 class Poller:
     """Requests what is shown, and keeps the responses."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._api = api
-        self._asked_at = float("-inf")
-        self._reasons: dict[str, Reason] = {}
+        self._monotonic = monotonic
+        self._polled_at = float("-inf")
         self._has_rollouts = True
         self.snapshot = Snapshot()
 
@@ -99,62 +104,54 @@ class Poller:
             self.snapshot = self._poll()
         except errors.UnavailableError as error:
             since = self.snapshot.lost_since or SystemClock().now()
-            self._asked_at = float("-inf")
+            self._polled_at = float("-inf")
             self.snapshot = replace(self.snapshot, lost_since=since, trouble=error.message)
         return self.snapshot
 
     def _poll(self) -> Snapshot:
-        newest = self._api.get(
-            views.base.Page[views.history.Entry], "history", newest_first=True, limit=MOST_ENTRIES
-        ).items
-        entries = tuple(reversed(newest))
-        now = time.monotonic()
-        if entries == self.snapshot.entries and now - self._asked_at < IN_ANY_CASE:
-            found = replace(self.snapshot, lost_since=None, trouble="")
-        else:
+        newest = self._api.items(views.history.Entry, "history", newest_first=True, limit=MOST_ENTRIES)
+        entries, now = tuple(reversed([*newest])), self._monotonic()
+        found = replace(self.snapshot, lost_since=None, trouble="")
+        if entries != found.entries or now - self._polled_at >= IN_ANY_CASE:
             page = self._api.get(views.base.Page[views.maintenance.Event], "events", live=True, limit=MOST_EVENTS)
-            found = Snapshot(
+            found = replace(
+                found,
                 events=tuple(sorted(page.items, key=_order)),
                 more_events=page.next is not None,
                 rollouts=tuple(self._rollouts()),
                 entries=entries,
                 known=True,
             )
-            self._asked_at = now
-        kept = {**self._explained("rollouts", found.rollouts, now), **self._explained("events", found.events, now)}
-        self._reasons = kept
-        return replace(found, reasons={key: explanation for key, (_, _, explanation) in kept.items()})
+            self._polled_at = now
+        reasons = {**self._explained("rollouts", found.rollouts, now), **self._explained("events", found.events, now)}
+        return replace(found, reasons=reasons)
 
-    def _rollouts(self) -> Iterator["views.rollouts.ListedRollout"]:
-        if not self._has_rollouts:
-            return
+    def _rollouts(self) -> Sequence["views.rollouts.ListedRollout"]:
+        kind = views.base.Page[views.rollouts.ListedRollout]
         try:
-            yield from self._api.get(
-                views.base.Page[views.rollouts.ListedRollout], "rollouts", live=True, limit=MOST_EVENTS
-            ).items
+            return self._api.get(kind, "rollouts", live=True, limit=MOST_EVENTS).items if self._has_rollouts else ()
         except RefusalError as error:
             if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN):
                 raise
             self._has_rollouts = False
+            return ()
 
     def _explained(self, noun: str, things: Sequence[Waiting], now: float) -> dict[str, Reason]:
-        kept = {thing.id: self._reasons.get(thing.id) for thing in things}
-        due = [thing for thing in things if _is_stale(kept[thing.id], thing, now)]
+        known = self.snapshot.reasons
+        kept = {thing.id: known[thing.id] for thing in things if thing.id in known}
+        fresh = {key for key, reason in kept.items() if now - reason.at <= REASON_LASTS}
+        due = [thing for thing in things if thing.id not in fresh or kept[thing.id].thing != thing]
         for thing in due[:EXPLAINED]:
             # Refused if it is gone since.
             with suppress(RefusalError):
-                explanation = self._api.get(views.maintenance.Explanation, noun, thing.id, "explanation")
-                kept[thing.id] = (thing, now, explanation)
-        return {key: reason for key, reason in kept.items() if reason is not None}
+                why = self._api.get(views.maintenance.Explanation, noun, thing.id, "explanation")
+                kept[thing.id] = Reason(thing, now, why)
+        return kept
 
 
 def _order(event: "views.maintenance.Event") -> tuple[object, ...]:
     """What has started first, then by NotBefore."""
     return event.status != "Started", event.not_before, natural_key(event.resources[0]), event.id
-
-
-def _is_stale(kept: Reason | None, thing: Waiting, now: float) -> bool:
-    return kept is None or kept[0] != thing or now - kept[1] > REASON_LASTS
 
 
 # How it is drawn, line by line
@@ -191,36 +188,27 @@ def _events(snapshot: Snapshot, now: datetime, width: int, room: int | None) -> 
     longest = min(LONGEST_WHO, max(len(_who(event)) for event in shown))
     yield Text(f"{'status':<10} {'not before':>12}  {'type':<9}  who", style="bold")
     for event in shown:
-        line = Text.assemble((f"{event.status:<10} ", STYLE.get(event.status, "")), _countdown(event, now))
-        line.append(f"  {event.type:<9}  {_who(event):<{longest if wide else 0}}")
-        why = Text(plain(snapshot.why(event) or _guess(event)), style="dim")
+        scheduled, left = event.status == "Scheduled", event.not_before - now
+        due = "" if not scheduled else "due" if left <= timedelta(0) else times.span(left)
+        # Until its reason is known.
+        guess = "" if not scheduled else "approved" if event.approved_at else "not approved yet"
+        why = Text(plain(snapshot.why(event) or guess), style="dim")
+        line = Text.assemble(
+            (f"{event.status:<10} ", STYLE.get(event.status, "")),
+            (f"{due:>12}", "bold red" if left < SOON else ""),
+            f"  {event.type:<9}  {_who(event):<{longest if wide else 0}}",
+        )
         yield line.append("  ").append_text(why) if wide and why else line
         if why and not wide:
             yield Text("  ").append_text(why)
     if (hidden := len(snapshot.events) - len(shown)) or snapshot.more_events:
-        yield Text(
-            f"and {hidden}{' or more' if snapshot.more_events else ''} others: forenotice event list", style="dim"
-        )
-
-
-def _countdown(event: "views.maintenance.Event", now: datetime) -> Text:
-    left = event.not_before - now
-    if event.status != "Scheduled":
-        return Text(" " * 12)
-    said = "due" if left <= timedelta(0) else times.span(left)
-    return Text(f"{said:>12}", style="bold red" if left < SOON else "")
+        more = " or more" if snapshot.more_events else ""
+        yield Text(f"and {hidden}{more} others: forenotice event list", style="dim")
 
 
 def _who(event: "views.maintenance.Event") -> str:
     names = plain(", ".join(event.resources))
     return f"{event.group}: {names}" if event.group else names
-
-
-def _guess(event: "views.maintenance.Event") -> str:
-    """Until its reason is known."""
-    if event.status != "Scheduled":
-        return ""
-    return "approved" if event.approved_at else "not approved yet"
 
 
 def _rollouts(snapshot: Snapshot, now: datetime, width: int, room: int | None) -> Iterator[Text]:
@@ -229,7 +217,9 @@ def _rollouts(snapshot: Snapshot, now: datetime, width: int, room: int | None) -
     for rollout in shown:
         yield _rollout(rollout, BAR if width >= NARROW else BAR // 2)
         if why := snapshot.why(rollout):
-            yield Text.assemble(f"  {_left(snapshot.until(rollout), now)}", (plain(why), "dim"))
+            left = (snapshot.until(rollout) or now) - now
+            waits = f"{times.span(left)} left: " if left > timedelta(0) else ""
+            yield Text.assemble(f"  {waits}", (plain(why), "dim"))
     if hidden := len(snapshot.rollouts) - len(shown):
         yield Text(f"and {hidden} others: forenotice rollout list", style="dim")
 
@@ -246,11 +236,6 @@ def _rollout(rollout: "views.rollouts.ListedRollout", bar: int) -> Text:
     drawn = "━" * full + "─" * (bar - full)
     line.append(f"  wave {rollout.wave} of {rollout.waves}  {drawn} {done}/{total} hosts")
     return line.append(f"  {rollout.id}", style="dim")
-
-
-def _left(until: datetime | None, now: datetime) -> str:
-    left = timedelta(0) if until is None else until - now
-    return f"{times.span(left)} left: " if left > timedelta(0) else ""
 
 
 def _history(entries: Sequence["views.history.Entry"]) -> Iterator[Text]:
@@ -277,7 +262,7 @@ def watch(ctx: Operator, once: bool) -> None:
     if once or not (ctx.out.json or console.is_terminal):
         _show_once(ctx, poller, console)
         return
-    with _updates(poller) as updates, _interruptible():
+    with _updates(poller) as updates:
         if ctx.out.json:
             _print_changes(updates)
         else:
@@ -289,7 +274,7 @@ def _show_once(ctx: Operator, poller: Poller, console: Console) -> None:
     if snapshot.lost_since is not None:
         raise errors.UnavailableError(snapshot.trouble)
     if ctx.out.json:
-        ctx.out.data(_plain(snapshot))
+        ctx.out.data(_data(snapshot))
         return
     if not console.is_terminal:
         console.width = WIDTH
@@ -310,23 +295,26 @@ def _updates(poller: Poller) -> Iterator["queue.SimpleQueue[Update]"]:
         except Exception as error:
             updates.put(error)
 
-    threading.Thread(target=run, name="watch", daemon=True).start()
-    try:
-        yield updates
-    finally:
-        over.set()
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Ctrl-C and SIGTERM both end it, and leave the terminal clean."""
+    start_thread(run, "watch")
+    # Ctrl-C and SIGTERM both end it, and leave the terminal clean.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        yield
+        yield updates
     except KeyboardInterrupt:
         pass
     finally:
         signal.signal(signal.SIGTERM, before)
+        over.set()
+
+
+def _next(updates: "queue.SimpleQueue[Update]", seconds: float) -> Snapshot | None:
+    try:
+        found = updates.get(timeout=seconds)
+    except queue.Empty:
+        return None
+    if isinstance(found, Exception):
+        raise found
+    return found
 
 
 def _draw(updates: "queue.SimpleQueue[Update]", console: Console, url: str) -> None:
@@ -342,25 +330,12 @@ def _print_changes(updates: "queue.SimpleQueue[Update]") -> None:
     """One line of JSON whenever something differs."""
     last = ""
     while True:
-        snapshot = _next(updates, EVERY)
-        line = msgspec.json.encode(_plain(snapshot)).decode() if snapshot else last
-        if line != last:
-            sys.stdout.write(line + "\n")
-            sys.stdout.flush()
-        last = line
+        if (snapshot := _next(updates, EVERY)) and (line := msgspec.json.encode(_data(snapshot)).decode()) != last:
+            print(line, flush=True)
+            last = line
 
 
-def _next(updates: "queue.SimpleQueue[Update]", seconds: float) -> Snapshot | None:
-    try:
-        found = updates.get(timeout=seconds)
-    except queue.Empty:
-        return None
-    if isinstance(found, Exception):
-        raise found
-    return found
-
-
-def _plain(snapshot: Snapshot) -> dict[str, object]:
+def _data(snapshot: Snapshot) -> dict[str, object]:
     def explained(things: Sequence[Waiting]) -> list[dict[str, object]]:
         return [
             {**msgspec.structs.asdict(thing), "why": snapshot.why(thing), "until": snapshot.until(thing)}
@@ -370,7 +345,7 @@ def _plain(snapshot: Snapshot) -> dict[str, object]:
     return {
         "events": explained(snapshot.events),
         "rollouts": explained(snapshot.rollouts),
-        "history": list(snapshot.entries),
+        "history": snapshot.entries,
         "lost_since": snapshot.lost_since,
         "trouble": snapshot.trouble,
     }

@@ -23,5 +23,5 @@ class Span(timedelta):
             raise ValueError(f'{text!r} is not a duration: give one such as "30s", "5m" or "2h"')
         seconds = float(found[1]) * UNITS[found[2]]
         if seconds > LONGEST.total_seconds():
-            raise ValueError(f"{text!r} is too long: give at most {LONGEST.days}d")
+            raise ValueError(f"{found[0][:80]!r} is too long: give at most {LONGEST.days}d")
         return cls(seconds=seconds)

@@ -26,7 +26,7 @@ from forenotice.cli.rollouts import AwaitedRollout
 from forenotice.cli.wait import AwaitedOperation, UnfinishedError
 from forenotice.core.operations import Status
 from forenotice.core.rollouts import GateResult
-from forenotice.service import rollout_progress
+from forenotice.service.rollouts import advance
 from forenotice.service.tick import TickLoop
 from forenotice.views import rollouts
 
@@ -144,9 +144,9 @@ def test_a_gate_that_stays_red_is_reported_once(cli: Run, module_control: Contro
     rollout = cli("rollout", "start", *asked, "--json").json["id"]
     api = Operator({}, json=True).api
     awaited = AwaitedRollout(api, api.get(rollouts.Rollout, "rollouts", rollout))
-    [check] = rollout_progress.advance(service, {})
+    [check] = advance(service, {})
     for status in ("took 5001 ms", "took 5000 ms", "refused"):
-        rollout_progress.advance(service, {check: GateResult(green=False, status=status, at=service.clock.now())})
+        advance(service, {check: GateResult(green=False, status=status, at=service.clock.now())})
         assert not awaited.look(reported)
     assert [line.rpartition("red: ")[2] for line in reported.lines] == ["took 5001 ms.", "refused."]
     calls = [{"kind": "driver", "vms": ["a"], "calls_waiting": waiting} for waiting in (1, 2)]

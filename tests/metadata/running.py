@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from time import monotonic
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from forenotice import publication
 from forenotice.clock import SystemClock
@@ -143,7 +143,7 @@ class Running:
         self.publisher.scopes(fleet)
         self.server = self.call(self._make, options, timing or Timing())
         try:
-            self.call(self._start, listeners)
+            self.call(self.server.start, listeners)
         except BaseException:
             self._end()
             raise
@@ -202,8 +202,9 @@ class Running:
     ) -> "Reply":
         """One request on a connection of its own."""
         with self.connect(source) as client:
-            client.send(request(target, method=method, headers=(*headers, "Connection: close"), body=body))
-            reply = client.reply(method)
+            reply = client.ask(
+                request(target, method=method, headers=(*headers, "Connection: close"), body=body), method
+            )
             assert client.is_closed()
             return reply
 
@@ -222,9 +223,6 @@ class Running:
             liveness=self.liveness,
             connection=self._connection,
         )
-
-    def _start(self, listeners: Sequence[Listener]) -> None:
-        self.server.start(listeners)
 
     def _end(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -263,6 +261,13 @@ class Client:
 
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)
+
+    def ask(self, data: bytes, method: str = "GET") -> Reply:
+        self.send(data)
+        return self.reply(method)
+
+    def statuses(self, count: int) -> list[int]:
+        return [self.reply().status for _ in range(count)]
 
     def reply(self, method: str = "GET") -> Reply:
         while b"\r\n\r\n" not in self._buffer:
@@ -325,15 +330,9 @@ def request(
 
 
 @contextlib.contextmanager
-def running(
-    *,
-    options: Options = UNLIMITED,
-    listeners: Sequence[Listener] = (ANYWHERE,),
-    fleet: Sequence[Publication] = FLEET,
-    timing: Timing | None = None,
-    connection: type[Connection] = Connection,
-) -> Iterator[Running]:
-    server = Running(options=options, listeners=listeners, fleet=fleet, timing=timing, connection=connection)
+def running(**given: Any) -> Iterator[Running]:
+    """As Running, with the same arguments."""
+    server = Running(**given)
     try:
         yield server
     finally:
@@ -352,6 +351,10 @@ def passed(seconds: float) -> Callable[[], bool]:
     """Whether so much time has passed since this was called."""
     due = monotonic() + seconds
     return lambda: monotonic() >= due
+
+
+def limited(**limits: float) -> Options:
+    return Options(rate=None, limits=replace(Limits(), **limits))  # type: ignore[arg-type]
 
 
 def auto(scope: Scope, last_heard: datetime | None = None) -> Scope:

@@ -108,8 +108,7 @@ EXPECTING_POSTS = {
 @pytest.mark.parametrize("name", GETS)
 def test_a_published_client_reads(server: Running, name: str) -> None:
     with server.connect() as client:
-        client.send(GETS[name])
-        reply = client.reply()
+        reply = client.ask(GETS[name])
         assert reply.status == 200
         (event,) = json.loads(reply.body)["Events"]
         assert event["EventId"] == EVENT_ID
@@ -125,8 +124,7 @@ def test_a_published_client_approves(server: Running, name: str) -> None:
 @pytest.mark.parametrize("name", EXPECTING_POSTS)
 def test_a_published_client_approves_after_it_was_invited(server: Running, name: str) -> None:
     with server.connect() as client:
-        client.send(EXPECTING_POSTS[name])
-        assert client.reply().status == 100
+        assert client.ask(EXPECTING_POSTS[name]).status == 100
         client.send(APPROVAL)
         assert (client.reply().status, len(server.guests.approvals)) == (200, 1)
 

@@ -68,9 +68,8 @@ def test_answers_to_requests_sent_at_once_come_whole_and_in_order(server: Runnin
     count = 700
     with server.connect() as client, server.connect(DB_ADDRESS) as other:
         client.send(request() * count + request("/metadata/nowhere") + request(method="POST", body=b"{}") + request())
-        other.send(request())
-        assert other.reply()["ETag"] == '"1-dbtag"'
-        statuses = [client.reply().status for _ in range(count + 3)]
+        assert other.ask(request())["ETag"] == '"1-dbtag"'
+        statuses = client.statuses(count + 3)
         assert statuses == [200] * count + [404, 400, 200]
 
 
@@ -112,8 +111,7 @@ class Counting(Connection):
 
 def test_a_body_of_blank_lines_is_no_more_work_in_a_turn_than_any_other() -> None:
     with running(connection=Counting) as server, server.connect() as client:
-        client.send(request(method="POST", body=b"\n" * 16_000))
-        assert client.reply().status == 400
+        assert client.ask(request(method="POST", body=b"\n" * 16_000)).status == 400
         assert sum(Counting.pieces) > 8000
         assert max(Counting.pieces) <= TURN_PIECES
 
@@ -123,8 +121,7 @@ def test_of_many_connections_of_one_caller_that_send_together_one_is_read_at_onc
         many = [stack.enter_context(server.connect()) for _ in range(20)]
         other = stack.enter_context(server.connect(DB_ADDRESS))
         for client in (*many, other):
-            client.send(request())
-            assert client.reply().status == 200
+            assert client.ask(request()).status == 200
         Counting.waited.clear()
 
         def send() -> None:
@@ -162,7 +159,7 @@ def test_refusals_are_answered_within_the_rate_and_then_the_connection_is_closed
 def test_an_unknown_caller_that_floods_is_closed_too() -> None:
     with running(options=Options(rate=0.1, burst=5)) as server, server.connect("127.9.9.9") as client:
         client.send(request() * 100)
-        assert [client.reply().status for _ in range(6)] == [404] * 6
+        assert client.statuses(6) == [404] * 6
         assert client.is_closed()
         # Another one that is nobody is told so all the same.
         assert server.ask(source="127.9.9.8").status == 404
@@ -171,7 +168,7 @@ def test_an_unknown_caller_that_floods_is_closed_too() -> None:
 def test_refusals_of_a_vm_count_with_its_polls_on_whichever_connection() -> None:
     with running(options=Options(rate=0.1, burst=5)) as server, server.connect() as client:
         client.send(request("/nothing") * 5)
-        assert [client.reply().status for _ in range(5)] == [404] * 5
+        assert client.statuses(5) == [404] * 5
         assert server.ask().status == 429
 
 
@@ -179,5 +176,5 @@ def test_requests_sent_at_once_are_answered_though_the_client_sends_no_more(serv
     with server.connect() as client:
         client.send(request() * 100)
         client.socket.shutdown(socket.SHUT_WR)
-        assert [client.reply().status for _ in range(100)] == [200] * 100
+        assert client.statuses(100) == [200] * 100
         assert client.is_closed()

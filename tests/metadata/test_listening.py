@@ -99,8 +99,7 @@ def test_the_first_answer_can_be_delayed() -> None:
         until(lambda: bool(server.guests.heards))
         assert client.is_silent()
         assert client.reply().status == 200
-        client.send(request())
-        assert client.reply().status == 200
+        assert client.ask(request()).status == 200
 
 
 def test_a_client_that_leaves_during_its_first_poll_harms_nobody() -> None:
@@ -217,11 +216,9 @@ def test_a_refused_request_counts_for_nothing(last_heard: datetime | None) -> No
 def test_a_request_above_the_rate_counts_for_nothing(method: str) -> None:
     body = APPROVAL if method == "POST" else None
     with running(fleet=fleet(JUST_NOW), options=Options(rate=0.001, burst=1)) as server, server.connect() as client:
-        client.send(request(method=method, body=body))
-        assert client.reply().status == 200
+        assert client.ask(request(method=method, body=body)).status == 200
         server.call(server.published.scopes[WEB.key].__setattr__, "heard", JUST_NOW.timestamp())
-        client.send(request(method=method, body=body))
-        assert client.reply().status == 429
+        assert client.ask(request(method=method, body=body)).status == 429
         assert server.published.scopes[WEB.key].heard == JUST_NOW.timestamp()
 
 

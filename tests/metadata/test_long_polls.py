@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from time import monotonic
 
@@ -14,6 +15,7 @@ from tests.metadata.running import (
     EVENT,
     FLEET,
     WEB,
+    WEB_ADDRESSES,
     WEB_VMS,
     Client,
     Running,
@@ -23,6 +25,7 @@ from tests.metadata.running import (
 )
 
 from forenotice import publication
+from forenotice.metadata.long_poll import wait_seconds
 from forenotice.metadata.options import Options
 from forenotice.publication import Publication
 
@@ -42,31 +45,27 @@ def waiting(server: Running, count: int = 1) -> None:
 def test_an_unchanged_document_is_not_sent_again(shared: Running, tag: str) -> None:
     with shared.connect() as client:
         for _ in range(2):
-            client.send(conditional(tag))
-            reply = client.reply()
+            reply = client.ask(conditional(tag))
             assert (reply.status, reply.body, reply["ETag"]) == (304, b"", TAG)
             assert reply["Forenotice-Epoch"] == "webtag"
             assert reply["Date"]
 
 
 @pytest.mark.parametrize("tag", ['"1-webtag"', '"2-other"', "2", "", '"2-webtag-"', f"{TAG}, {'x,' * 600}"])
-def test_another_tag_gets_the_document(shared: Running, tag: str) -> None:
+def test_another_tag_gets_the_document_at_once(shared: Running, tag: str) -> None:
     with shared.connect() as client:
-        client.send(conditional(tag))
-        assert client.reply().status == 200
+        assert client.ask(conditional(tag)).status == 200
+        assert client.ask(conditional(tag, wait="wait=30")).status == 200
 
 
-def test_the_tag_of_one_scope_never_fits_another(shared: Running) -> None:
-    tag = shared.ask(source=DB_ADDRESS)["ETag"]
-    with shared.connect() as client:
-        client.send(conditional(tag))
-        assert client.reply().status == 200
-
-
-def test_a_condition_on_a_post_is_ignored(server: Running) -> None:
+def test_the_tag_of_another_scope_and_a_tag_on_a_post_have_no_effect(server: Running) -> None:
+    tag = server.ask(source=DB_ADDRESS)["ETag"]
     with server.connect() as client:
-        client.send(request(method="POST", headers=("Metadata: true", f"If-None-Match: {TAG}"), body=APPROVAL))
-        assert client.reply().status == 200
+        assert client.ask(conditional(tag)).status == 200
+        post = request(method="POST", headers=("Metadata: true", f"If-None-Match: {TAG}"), body=APPROVAL)
+        assert client.ask(post).status == 200
+        # Waiting needs a tag.
+        assert client.ask(request(headers=("Metadata: true", "Prefer: wait=30"))).status == 200
 
 
 WITHOUT_WEB_0 = publication.of(WEB, vms=WEB_VMS[1:], events=(EVENT,))
@@ -100,32 +99,13 @@ def test_a_wait_ends_when_the(when: str, server: Running) -> None:
         if when in ("server stops", "client sends no more"):
             assert client.is_closed()
         else:
-            client.send(request("/metadata/nowhere"))
-            assert client.reply().status == 404
+            assert client.ask(request("/metadata/nowhere")).status == 404
 
 
-def test_what_is_already_different_is_not_waited_for(shared: Running) -> None:
-    with shared.connect() as client:
-        client.send(conditional('"1-webtag"', wait="wait=30"))
-        assert client.reply().status == 200
-
-
-@pytest.mark.parametrize(
-    "wait",
-    [
-        "wait=1",
-        "respond-async, Wait=1",
-        'handling=lenient; wait="1"',
-        "wait=1;x=y",
-        'foo="a,\\"wait=30" , wait = 1',
-        "wait=1, wait=30",
-    ],
-)
-def test_a_wait_ends_with_its_time(shared: Running, wait: str) -> None:
+def test_a_wait_ends_with_its_time(shared: Running) -> None:
     with shared.connect() as client:
         began = monotonic()
-        client.send(conditional(wait=wait))
-        reply = client.reply()
+        reply = client.ask(conditional(wait='respond-async, foo="a" , wait = 1'))
         assert (reply.status, reply.body) == (304, b"")
         assert 0.9 <= monotonic() - began < 20
 
@@ -133,39 +113,44 @@ def test_a_wait_ends_with_its_time(shared: Running, wait: str) -> None:
 @pytest.mark.parametrize("seconds", ["3600", "9999999999", "9" * 1000])
 def test_a_wait_is_capped(seconds: str) -> None:
     with running(options=Options(wait_cap=0.2)) as server, server.connect() as client:
-        client.send(conditional(wait=f"wait={seconds}"))
-        assert client.reply().status == 304
+        assert client.ask(conditional(wait=f"wait={seconds}")).status == 304
         assert server.server.counters.waits == 1
 
 
 @pytest.mark.parametrize(
-    "wait",
+    ("prefer", "seconds"),
     [
-        "wait=0",
-        "wait",
-        "wait=soon",
-        "wait=-1",
-        "await=3",
-        "wait=1e3",
-        'wait="3',
-        'foo="a,wait=3"',
-        'foo="a\\",wait=3"',
-        'foo="a,wait=3,',
-        'foo="a,wait=3\\',
+        ("wait=1", 1),
+        ("respond-async, Wait=1", 1),
+        ('handling=lenient; wait="1"', 1),
+        ("wait=1;x=y", 1),
+        ('foo="a,\\"wait=30" , wait = 1', 1),
+        ("wait=1, wait=30", 1),
+        ("wait=0", 0),
+        *(
+            (prefer, None)
+            for prefer in (
+                "wait",
+                "wait=soon",
+                "wait=-1",
+                "await=3",
+                "wait=1e3",
+                'wait="3',
+                'foo="a,wait=3"',
+                'foo="a\\",wait=3"',
+                'foo="a,wait=3,',
+                'foo="a,wait=3\\',
+            )
+        ),
     ],
 )
-def test_what_is_no_wait_is_answered_at_once(shared: Running, wait: str) -> None:
-    before = shared.server.counters.waits
-    with shared.connect() as client:
-        client.send(conditional(wait=wait))
-        assert client.reply().status == 304
-    assert shared.server.counters.waits == before
-
-
-def test_waiting_needs_a_tag(shared: Running) -> None:
-    with shared.connect() as client:
-        client.send(request(headers=("Metadata: true", "Prefer: wait=30")))
-        assert client.reply().status == 200
+def test_what_is_a_wait(shared: Running, prefer: str, seconds: float | None) -> None:
+    assert wait_seconds(prefer) == seconds
+    if not seconds:
+        with shared.connect() as client:
+            before = shared.server.counters.waits
+            assert client.ask(conditional(wait=prefer)).status == 304
+            assert shared.server.counters.waits == before
 
 
 def test_a_change_that_does_not_concern_a_wait_leaves_it(server: Running) -> None:
@@ -178,12 +163,7 @@ def test_a_change_that_does_not_concern_a_wait_leaves_it(server: Running) -> Non
         server.settle()
         assert client.is_silent()
         assert server.server.counters.waiting == 1
-
-
-def test_a_client_that_leaves_is_not_waited_for(server: Running) -> None:
-    with server.connect() as client:
-        client.send(conditional(wait="wait=30"))
-        waiting(server)
+    # A client that leaves is not waited for.
     waiting(server, 0)
     until(lambda: server.server.counters.open == 0)
     server.show(3)
@@ -198,19 +178,15 @@ def test_later_requests_wait_behind_a_wait(server: Running) -> None:
         client.send(request("/metadata/versions"))
         assert client.is_silent()
         server.show(3)
-        assert [client.reply().status for _ in range(3)] == [200, 200, 200]
+        assert client.statuses(3) == [200, 200, 200]
 
 
-def test_many_waiters_are_all_told(server: Running) -> None:
-    clients: list[Client] = []
-    try:
-        for number in range(300):
-            clients.append(server.connect(("127.1.0.21", "127.1.0.22")[number % 2]))
-            clients[-1].send(conditional(wait="wait=30"))
+def test_all_of_many_waits_end(server: Running) -> None:
+    with ExitStack() as stack:
+        clients = [stack.enter_context(server.connect(WEB_ADDRESSES[number % 2])) for number in range(300)]
+        for client in clients:
+            client.send(conditional(wait="wait=30"))
         waiting(server, 300)
         server.show(3)
         assert {client.reply().status for client in clients} == {200}
         waiting(server, 0)
-    finally:
-        for client in clients:
-            client.socket.close()

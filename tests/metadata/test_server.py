@@ -21,6 +21,7 @@ from tests.metadata.running import (
     WEB_ADDRESSES,
     Client,
     Running,
+    limited,
     passed,
     request,
     running,
@@ -54,8 +55,7 @@ def test_several_listeners_at_once(tmp_path: Path) -> None:
                 assert connected.recv(65536).startswith(b"HTTP/1.1 200 OK\r\n")
         for _ in range(3):
             with server.connect_unix(unix) as client:
-                client.send(CLOSING)
-                assert client.reply()["ETag"] == '"1-dbtag"'
+                assert client.ask(CLOSING)["ETag"] == '"1-dbtag"'
                 assert client.is_closed()
     assert not unix.exists()
 
@@ -85,8 +85,7 @@ def test_a_socket_left_behind_is_replaced(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(path))
     with running(listeners=(Listener(at=path, vm="db"),)) as server, server.connect_unix(path) as client:
-        client.send(request())
-        assert client.reply().status == 200
+        assert client.ask(request()).status == 200
 
 
 def test_a_socket_that_another_has_taken_over_is_left_to_it(tmp_path: Path) -> None:
@@ -128,15 +127,13 @@ def test_an_address_that_is_not_ours_is_refused() -> None:
 def test_a_poll_per_connection_is_answered_every_time(server: Running) -> None:
     for _ in range(20):
         with server.connect() as client:
-            client.send(CLOSING)
-            reply = client.reply()
+            reply = client.ask(CLOSING)
             assert (reply.status, reply["Connection"], reply["ETag"]) == (200, "close", '"2-webtag"')
             assert client.is_closed()
     server.show(3)
     server.settle()
     with server.connect() as client:
-        client.send(CLOSING)
-        assert client.reply()["ETag"] == '"3-webtag"'
+        assert client.ask(CLOSING)["ETag"] == '"3-webtag"'
     assert server.server.counters.polls_2xx == 21
     assert server.server.counters.accepted == 21
 
@@ -162,8 +159,7 @@ def test_a_document_larger_than_the_socket_takes_arrives_whole(server: Running) 
 
 
 def answered(client: Client) -> Client:
-    client.send(request())
-    assert client.reply().status == 200
+    assert client.ask(request()).status == 200
     return client
 
 
@@ -180,7 +176,7 @@ def logged(capsys: pytest.CaptureFixture[str], action: str) -> int:
 
 
 def test_one_address_cannot_take_all_connections(capsys: pytest.CaptureFixture[str]) -> None:
-    with running(options=Options(rate=None, limits=Limits(connections_each=2))) as server:
+    with running(options=limited(connections_each=2)) as server:
         assert server.ask().status == 200
         until(lambda: server.server.counters.open == 0)
         with server.connect() as first, server.connect() as second:
@@ -215,7 +211,7 @@ def test_a_crowd_that_comes_and_goes_is_logged_once_in_a_while(capsys: pytest.Ca
 
 def test_connections_that_come_together_are_counted_too() -> None:
     with (
-        running(options=Options(rate=None, limits=Limits(connections_each=5))) as server,
+        running(options=limited(connections_each=5)) as server,
         ExitStack() as stack,
     ):
 
@@ -259,7 +255,7 @@ def test_when_all_places_are_taken_the_longest_idle_makes_room(capsys: pytest.Ca
 
 
 def test_nobody_with_a_request_under_way_makes_room() -> None:
-    with running(options=Options(rate=None, limits=Limits(connections=2))) as server, ExitStack() as stack:
+    with running(options=limited(connections=2)) as server, ExitStack() as stack:
         first, second = (stack.enter_context(server.connect()) for _ in range(2))
         server.guests.gate.clear()
         for client in (first, second):
@@ -309,8 +305,7 @@ def test_whoever_takes_no_answers_makes_room() -> None:
         deaf, ended = (stack.enter_context(server.connect()) for _ in range(2))
         deaf.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         deaf.send(request() * 2000)
-        ended.send(b"nonsense\r\n\r\n" + request())
-        assert ended.reply().status == 400
+        assert ended.ask(b"nonsense\r\n\r\n" + request()).status == 400
         until(passed(0.2))
         others = [answered(stack.enter_context(server.connect(DB_ADDRESS))) for _ in range(2)]
         assert server.server.counters.evicted == 2
@@ -320,7 +315,7 @@ def test_whoever_takes_no_answers_makes_room() -> None:
 
 @pytest.mark.parametrize("part", [request()[:30], request(method="POST", body=APPROVAL)[:-1]])
 def test_half_a_request_makes_room(part: bytes) -> None:
-    with running(options=Options(rate=None, limits=Limits(connections=3))) as server, ExitStack() as stack:
+    with running(options=limited(connections=3)) as server, ExitStack() as stack:
         idle = answered(stack.enter_context(server.connect(DB_ADDRESS)))
         halves = [stack.enter_context(server.connect()) for _ in range(2)]
         for half in halves:
@@ -334,7 +329,7 @@ def test_half_a_request_makes_room(part: bytes) -> None:
 
 def test_strangers_share_what_one_vm_may_have() -> None:
     with (
-        running(options=Options(rate=None, limits=Limits(connections=12, connections_each=4))) as server,
+        running(options=limited(connections=12, connections_each=4)) as server,
         ExitStack() as stack,
     ):
         strangers = [stack.enter_context(server.connect(f"127.9.0.{number}")) for number in range(1, 13)]
@@ -387,8 +382,7 @@ def test_a_client_that_is_gone_when_it_is_let_in_harms_nobody(server: Running) -
 
 def test_the_stop_closes_idle_connections_and_lets_nobody_in(server: Running) -> None:
     with server.connect() as client:
-        client.send(request())
-        assert client.reply().status == 200
+        assert client.ask(request()).status == 200
         port = server.port
         server.stop()
         assert client.is_closed()
@@ -403,8 +397,7 @@ def test_the_stop_waits_for_a_request_under_way(server: Running) -> None:
         assert client.is_silent()
         stopping = server.stop_soon()
         assert client.is_silent()
-        client.send(data[30:])
-        reply = client.reply()
+        reply = client.ask(data[30:])
         assert (reply.status, reply["Connection"]) == (200, "close")
         assert client.is_closed()
         stopping.result(10)

@@ -11,7 +11,6 @@ from tests.metadata.running import (
     DB_VM,
     EVENT,
     PATH,
-    UNLIMITED,
     WEB,
     WEB_VMS,
     Running,
@@ -30,6 +29,7 @@ from forenotice.publication import Publication
 LONG_AGO = datetime.now(UTC) - timedelta(hours=25)
 JUST_NOW = datetime.now(UTC) - timedelta(hours=1)
 FAST = Timing(speed=60)
+INSTANCE = "/metadata/instance?api-version=2021-02-01"
 
 
 def fleet(last_heard: datetime | None = None) -> tuple[Publication, ...]:
@@ -39,9 +39,15 @@ def fleet(last_heard: datetime | None = None) -> tuple[Publication, ...]:
     )
 
 
+def heard(server: Running) -> float:
+    return server.published.scopes[WEB.key].heard
+
+
 @pytest.mark.parametrize("last_heard", [None, LONG_AGO])
-def test_a_first_poll_is_answered_after_the_service_knows(last_heard: datetime | None) -> None:
+def test_a_first_poll_waits_until_the_service_knows(last_heard: datetime | None) -> None:
     with running(fleet=fleet(last_heard)) as server:
+        # Other requests do not start listening.
+        assert [server.ask(target).status for target in ("/metadata/versions", INSTANCE)] == [200, 200]
         server.guests.gate.clear()
         with server.connect() as client, server.connect("127.1.0.22") as other:
             client.send(request())
@@ -51,49 +57,45 @@ def test_a_first_poll_is_answered_after_the_service_knows(last_heard: datetime |
             assert server.ask(source=DB_ADDRESS).status == 200
             server.guests.gate.set()
             assert [client.reply().status, other.reply().status] == [200, 200]
-        (heard,) = server.guests.heards
-        assert list(heard) == [WEB.key]
-        assert abs(heard[WEB.key] - datetime.now(UTC)) < timedelta(seconds=10)
+        (kept,) = server.guests.heards
+        assert list(kept) == [WEB.key]
+        assert abs(kept[WEB.key] - datetime.now(UTC)) < timedelta(seconds=10)
         assert server.ask().status == 200
         assert len(server.guests.heards) == 1
 
 
-def test_a_scope_that_listens_is_answered_at_once() -> None:
+def test_a_scope_that_listens_gets_its_response_at_once_and_nothing_is_written_again() -> None:
+    with running(fleet=fleet(JUST_NOW)) as server:
+        server.guests.gate.clear()
+        assert server.ask(INSTANCE).status == 200
+        server.guests.gate.set()
+        server.stop()
+        assert server.guests.heards == []
     with running(fleet=fleet(JUST_NOW)) as server:
         server.guests.gate.clear()
         assert server.ask().status == 200
         server.guests.gate.set()
-
-
-@pytest.mark.parametrize("target", ["/metadata/versions", "/metadata/instance?api-version=2021-02-01"])
-def test_other_requests_do_not_start_listening(target: str) -> None:
-    with running(fleet=fleet()) as server:
-        assert server.ask(target).status == 200
+        # What is new is kept at the end.
         server.stop()
-        assert server.guests.heards == []
+        assert [list(kept) for kept in server.guests.heards] == [[WEB.key]]
 
 
-def test_the_store_being_away_does_not_keep_a_first_poll_waiting() -> None:
-    with running(fleet=fleet()) as server:
-        server.guests.broken = errors.UnavailableError()
-        assert server.ask().status == 200
-        assert server.ask().status == 200
+@pytest.mark.parametrize("hangs", [True, False])
+def test_a_store_that_is_away_or_hangs_does_not_keep_a_first_poll_waiting(hangs: bool) -> None:
+    with running(fleet=fleet(), options=Options(limits=Limits(patience_seconds=0.2))) as server:
+        if hangs:
+            server.guests.gate.clear()
+        else:
+            server.guests.broken = errors.UnavailableError()
+        assert [server.ask().status, server.ask().status] == [200, 200]
+        server.guests.gate.set()
         server.guests.broken = None
-        # The service is told as soon as it can be.
+        # The service learns it as soon as it can.
         until(lambda: bool(server.guests.heards))
         assert list(server.guests.heards[0]) == [WEB.key]
 
 
-def test_a_store_that_hangs_does_not_keep_a_first_poll_waiting() -> None:
-    with running(fleet=fleet(), options=Options(limits=Limits(patience_seconds=0.2))) as server:
-        server.guests.gate.clear()
-        assert server.ask().status == 200
-        assert server.ask().status == 200
-        server.guests.gate.set()
-        until(lambda: bool(server.guests.heards))
-
-
-def test_the_first_answer_can_be_delayed() -> None:
+def test_the_first_response_can_be_delayed() -> None:
     with running(fleet=fleet(), options=Options(first_response_delay=0.4)) as server, server.connect() as client:
         client.send(request())
         until(lambda: bool(server.guests.heards))
@@ -102,30 +104,25 @@ def test_the_first_answer_can_be_delayed() -> None:
         assert client.ask(request()).status == 200
 
 
-def test_a_client_that_leaves_during_its_first_poll_harms_nobody() -> None:
+def test_a_client_that_leaves_and_a_vm_that_is_removed_during_a_first_poll() -> None:
     with running(fleet=fleet()) as server:
         server.guests.gate.clear()
-        with server.connect() as client:
+        with server.connect() as client, server.connect("127.1.0.22") as other:
             client.send(request())
+            other.send(request())
             assert client.is_silent()
-        server.guests.gate.set()
+            assert other.is_silent()
+            client.socket.close()
+            server.publisher.scopes([Publication(key=WEB.key)])
+            server.settle()
+            server.guests.gate.set()
+            assert other.reply().status == 404
         until(lambda: server.server.counters.open == 0)
         assert len(server.guests.heards) == 1
-        assert server.ask().status == 200
+        assert server.ask(source=DB_ADDRESS).status == 200
 
 
-def test_a_vm_that_is_removed_during_its_first_poll_is_not_found() -> None:
-    with running(fleet=fleet()) as server, server.connect() as client:
-        server.guests.gate.clear()
-        client.send(request())
-        assert client.is_silent()
-        server.publisher.scopes([Publication(key=WEB.key)])
-        server.settle()
-        server.guests.gate.set()
-        assert client.reply().status == 404
-
-
-def test_what_was_heard_is_kept_now_and_then() -> None:
+def test_listening_is_kept_now_and_then() -> None:
     with running(fleet=fleet(JUST_NOW - timedelta(minutes=50)), timing=FAST) as server:
         assert server.ask().status == 200
         server.guests.heards.clear()
@@ -134,48 +131,29 @@ def test_what_was_heard_is_kept_now_and_then() -> None:
         assert second[WEB.key] - first[WEB.key] >= timedelta(seconds=0.9)
 
 
-def test_what_was_heard_is_kept_at_the_end(server: Running) -> None:
-    assert server.ask().status == 200
-    server.stop()
-    (heard,) = server.guests.heards
-    assert list(heard) == [WEB.key]
-
-
-def test_nothing_new_is_not_written_again() -> None:
-    with running(fleet=fleet(JUST_NOW)) as server:
-        server.stop()
-        assert server.guests.heards == []
-
-
 def test_a_failed_write_is_tried_again() -> None:
     with running(fleet=fleet(datetime.now(UTC)), timing=FAST) as server:
         server.guests.broken = errors.UnavailableError()
         assert server.ask().status == 200
-        server.call(server.published.scopes[WEB.key].__setattr__, "saved", 0.0)
+        scope = server.published.scopes[WEB.key]
+        server.call(setattr, scope, "saved", 0.0)
         server.call(server.server.refresh)
-        until(lambda: server.ask().status == 200 and server.call(_flush_failed, server))
+        until(lambda: server.ask().status == 200 and server.call(lambda: scope.heard > scope.saved))
         server.guests.broken = None
         until(lambda: bool(server.guests.heards))
 
 
-def _flush_failed(server: Running) -> bool:
-    notice = server.published.scopes[WEB.key]
-    return notice.heard > notice.saved
-
-
-def test_a_scope_made_anew_under_its_name_has_not_been_heard() -> None:
+def test_a_scope_made_anew_under_its_name_has_not_polled() -> None:
     with running(fleet=fleet(JUST_NOW)) as server:
         assert server.ask().status == 200
         server.publisher.scopes([publication.of(replace(auto(WEB), tag="newtag"), vms=WEB_VMS)])
         server.settle()
         assert server.ask()["ETag"] == '"2-newtag"'
-        assert [list(heard) for heard in server.guests.heards] == [[WEB.key]]
+        assert [list(kept) for kept in server.guests.heards] == [[WEB.key]]
 
 
 WAIT = ("Metadata: true", 'If-None-Match: "2-webtag"', "Prefer: wait=30")
 BAD_VERSION = PATH.partition("=")[0] + "=latest"
-
-
 REFUSED = [
     (request(BAD_VERSION), 400),
     (request(BAD_VERSION, headers=WAIT), 400),
@@ -200,39 +178,29 @@ REFUSED = [
 
 @pytest.mark.parametrize("last_heard", [None, JUST_NOW])
 def test_a_refused_request_counts_for_nothing(last_heard: datetime | None) -> None:
-    with running(fleet=fleet(last_heard), options=UNLIMITED) as server:
+    with running(fleet=fleet(last_heard)) as server:
         server.guests.outcome = lambda _: errors.RefusedError("no live event of this VM")
-        before = server.published.scopes[WEB.key].heard
+        before = heard(server)
         for sent, status in REFUSED:
             with server.connect() as client:
-                client.send(sent)
-                assert client.reply("HEAD" if sent.startswith(b"HEAD") else "GET").status == status
-            assert server.published.scopes[WEB.key].heard == before, sent[:200]
+                assert client.ask(sent, "HEAD" if sent.startswith(b"HEAD") else "GET").status == status
+            assert heard(server) == before, sent[:200]
+        server.guests.broken = errors.UnavailableError()
+        assert server.ask(method="POST", body=APPROVAL).status == 503
+        assert heard(server) == before
         server.stop()
         assert server.guests.heards == []
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_a_request_above_the_rate_counts_for_nothing(method: str) -> None:
-    body = APPROVAL if method == "POST" else None
+def test_a_poll_or_an_approval_within_the_rate_keeps_a_scope_listening(method: str) -> None:
+    sent = request(method=method, body=APPROVAL if method == "POST" else None)
     with running(fleet=fleet(JUST_NOW), options=Options(rate=0.001, burst=1)) as server, server.connect() as client:
-        assert client.ask(request(method=method, body=body)).status == 200
-        server.call(server.published.scopes[WEB.key].__setattr__, "heard", JUST_NOW.timestamp())
-        assert client.ask(request(method=method, body=body)).status == 429
-        assert server.published.scopes[WEB.key].heard == JUST_NOW.timestamp()
-
-
-def test_an_approval_that_cannot_be_kept_counts_for_nothing() -> None:
-    with running(fleet=fleet(JUST_NOW)) as server:
-        server.guests.broken = errors.UnavailableError()
-        assert server.ask(method="POST", body=APPROVAL).status == 503
-        assert server.published.scopes[WEB.key].heard == JUST_NOW.timestamp()
-
-
-def test_an_approval_keeps_a_scope_listening() -> None:
-    with running(fleet=fleet(JUST_NOW)) as server:
-        assert server.ask(method="POST", body=APPROVAL).status == 200
-        assert server.published.scopes[WEB.key].heard > JUST_NOW.timestamp()
+        assert client.ask(sent).status == 200
+        assert heard(server) > JUST_NOW.timestamp()
+        server.call(setattr, server.published.scopes[WEB.key], "heard", JUST_NOW.timestamp())
+        assert client.ask(sent).status == 429
+        assert heard(server) == JUST_NOW.timestamp()
 
 
 # When each VM last polled, as far as this process knows
@@ -243,51 +211,31 @@ def is_recent(server: Running, vm: str) -> bool:
     return polled is not None and abs(datetime.now(UTC) - polled) < timedelta(seconds=10)
 
 
-def forget(server: Running, vm: str) -> None:
-    server.call(setattr, server.published.by_name[vm], "polled", 0.0)
-
-
 def test_a_poll_is_that_of_its_vm_alone(server: Running) -> None:
     assert server.published.polled("web-0") is None
+    for method, target, body in (
+        ("POST", PATH, APPROVAL),
+        ("GET", INSTANCE, None),
+        ("GET", "/metadata/versions", None),
+    ):
+        assert server.ask(target, method=method, body=body).status == 200
+        assert server.published.polled("web-0") is None
     assert server.ask().status == 200
     assert is_recent(server, "web-0")
     assert server.published.polled("web-1") is None
     assert server.published.polled("nobody") is None
-
-
-def test_every_poll_counts_also_the_same_again_and_the_unchanged(server: Running) -> None:
-    with server.connect() as client:
-        client.send(request())
-        etag = client.reply()["ETag"]
-        for headers in (["Metadata: true"], ["Metadata: true"], ["Metadata: true", f"If-None-Match: {etag}"]):
-            forget(server, "web-0")
-            client.send(request(headers=headers))
-            client.reply()
-            assert is_recent(server, "web-0"), headers
-
-
-def test_a_first_poll_counts() -> None:
-    with running(fleet=(publication.of(auto(WEB), vms=WEB_VMS),)) as server:
-        assert server.ask().status == 200
-        assert is_recent(server, "web-0")
-
-
-@pytest.mark.parametrize(
-    ("method", "target", "body"),
-    [
-        ("POST", PATH, APPROVAL),
-        ("GET", "/metadata/instance?api-version=2021-02-01", None),
-        ("GET", "/metadata/versions", None),
-    ],
-)
-def test_other_requests_are_not_polls(server: Running, method: str, target: str, body: bytes | None) -> None:
-    assert server.ask(target, method=method, body=body).status == 200
-    assert server.published.polled("web-0") is None
-
-
-def test_a_vm_made_anew_has_not_polled(server: Running) -> None:
-    assert server.ask().status == 200
+    # One that is made anew has not polled.
     server.publisher.scopes([publication.of(WEB, vms=WEB_VMS[1:])])
     server.publisher.scopes([publication.of(WEB, vms=WEB_VMS)])
     server.settle()
     assert server.published.polled("web-0") is None
+
+
+def test_every_poll_counts_also_the_first_the_same_again_and_the_unchanged() -> None:
+    with running(fleet=(publication.of(auto(WEB), vms=WEB_VMS),)) as server, server.connect() as client:
+        etag = client.ask(request())["ETag"]
+        assert is_recent(server, "web-0")
+        for headers in (["Metadata: true"], ["Metadata: true"], ["Metadata: true", f"If-None-Match: {etag}"]):
+            server.call(setattr, server.published.by_name["web-0"], "polled", 0.0)
+            client.ask(request(headers=headers))
+            assert is_recent(server, "web-0"), headers

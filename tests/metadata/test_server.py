@@ -80,26 +80,17 @@ def test_answers_may_be_kept_from_passing_a_router(host: str, one_hop: bool) -> 
         assert (server.call(hops) == 1) is one_hop
 
 
-def test_a_socket_left_behind_is_replaced(tmp_path: Path) -> None:
+def test_a_socket_left_behind_is_replaced_and_one_that_is_gone_or_anothers_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "guests.sock"
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(path))
     with running(listeners=(Listener(at=path, vm="db"),)) as server, server.connect_unix(path) as client:
         assert client.ask(request()).status == 200
-
-
-def test_a_socket_that_another_has_taken_over_is_left_to_it(tmp_path: Path) -> None:
-    path = tmp_path / "guests.sock"
+        path.unlink()
     with running(listeners=(Listener(at=path),)):
         path.unlink()
         path.write_text("another's")
     assert path.read_text() == "another's"
-
-
-def test_a_socket_that_is_gone_already_does_not_matter(tmp_path: Path) -> None:
-    path = tmp_path / "guests.sock"
-    with running(listeners=(Listener(at=path),)):
-        path.unlink()
 
 
 def test_a_place_that_is_taken_is_refused(tmp_path: Path) -> None:
@@ -109,17 +100,11 @@ def test_a_place_that_is_taken_is_refused(tmp_path: Path) -> None:
             with pytest.raises(errors.RefusedError, match=r"Guests cannot be served at .*in use"):
                 Running(listeners=(ANYWHERE, listener))
         assert server.ask().status == 200
-
-
-def test_a_file_that_is_no_socket_is_not_touched(tmp_path: Path) -> None:
-    path = tmp_path / "precious"
-    path.write_text("data")
+    precious = tmp_path / "precious"
+    precious.write_text("data")
     with pytest.raises(errors.RefusedError, match="not a socket"):
-        Running(listeners=(Listener(at=path),))
-    assert path.read_text() == "data"
-
-
-def test_an_address_that_is_not_ours_is_refused() -> None:
+        Running(listeners=(Listener(at=precious),))
+    assert precious.read_text() == "data"
     with pytest.raises(errors.RefusedError, match=r"192\.0\.2\.1:80"):
         Running(listeners=(Listener(at=Address(host="192.0.2.1", port=80)),))
 
@@ -156,6 +141,10 @@ def test_a_document_larger_than_the_socket_takes_arrives_whole(server: Running) 
             assert client.is_closed()
     (size,) = sizes
     assert size > 9_000_000
+
+
+def join(stack: ExitStack, server: Running, source: str = WEB_ADDRESSES[0]) -> Client:
+    return stack.enter_context(server.connect(source))
 
 
 def answered(client: Client) -> Client:
@@ -217,7 +206,7 @@ def test_connections_that_come_together_are_counted_too() -> None:
 
         def burst() -> list[Client]:
             """On the loop, which accepts them all at once afterwards."""
-            clients = [stack.enter_context(server.connect()) for _ in range(20)]
+            clients = [join(stack, server) for _ in range(20)]
             for client in clients:
                 client.send(request())
             return clients
@@ -231,7 +220,7 @@ def test_proxies_and_shared_sockets_hold_as_many_connections_as_there_are(tmp_pa
     options = Options(rate=None, limits=Limits(connections_each=1), proxy=proxy, default_vm="db")
     with running(options=options, listeners=listeners) as server, ExitStack() as stack:
         for _ in range(3):
-            answered(stack.enter_context(server.connect("127.5.0.1")))
+            answered(join(stack, server, "127.5.0.1"))
             answered(stack.enter_context(server.connect_unix(tmp_path / "any.sock")))
         # A listener's VM is one caller, wherever it calls from.
         answered(stack.enter_context(server.connect_unix(tmp_path / "db.sock")))
@@ -242,9 +231,9 @@ def test_when_all_places_are_taken_the_longest_idle_makes_room(capsys: pytest.Ca
     limits = Limits(connections=4, sweep_seconds=0.05)
     with running(options=Options(rate=None, limits=limits)) as server:
         with ExitStack() as stack:
-            first = answered(stack.enter_context(server.connect()))
+            first = answered(join(stack, server))
             until(passed(0.3))
-            others = [answered(stack.enter_context(server.connect())) for _ in range(4)]
+            others = [answered(join(stack, server)) for _ in range(4)]
             assert first.is_closed()
             for other in others:
                 answered(other)
@@ -256,12 +245,12 @@ def test_when_all_places_are_taken_the_longest_idle_makes_room(capsys: pytest.Ca
 
 def test_nobody_with_a_request_under_way_makes_room() -> None:
     with running(options=limited(connections=2)) as server, ExitStack() as stack:
-        first, second = (stack.enter_context(server.connect()) for _ in range(2))
+        first, second = (join(stack, server) for _ in range(2))
         server.guests.gate.clear()
         for client in (first, second):
             client.send(request(method="POST", body=APPROVAL))
         until(lambda: server.server.counters.open == 2 and server.guests.entered == 1)
-        assert refused(stack.enter_context(server.connect()))
+        assert refused(join(stack, server))
         assert server.server.counters.refused == 1
         server.guests.gate.set()
         assert {first.reply().status, second.reply().status} == {200}
@@ -273,7 +262,7 @@ def test_the_oldest_wait_of_whoever_holds_most_makes_room_with_an_answer(more: b
     with running(options=Options(rate=None, limits=limits)) as server, ExitStack() as stack:
 
         def wait(source: str, tag: str, more: bytes = b"") -> Client:
-            client = stack.enter_context(server.connect(source))
+            client = join(stack, server, source)
             before = server.server.counters.waiting
             client.send(request(headers=("Metadata: true", f'If-None-Match: "{tag}"', "Prefer: wait=30")) + more)
             until(lambda: server.server.counters.waiting == before + 1)
@@ -283,7 +272,7 @@ def test_the_oldest_wait_of_whoever_holds_most_makes_room_with_an_answer(more: b
         oldest = wait(WEB_ADDRESSES[0], "2-webtag", more)
         until(passed(0.2))
         other = wait(WEB_ADDRESSES[0], "2-webtag")
-        answered(stack.enter_context(server.connect(WEB_ADDRESSES[1])))
+        answered(join(stack, server, WEB_ADDRESSES[1]))
         if not more:
             reply = oldest.reply()
             assert (reply.status, reply["Connection"]) == (304, "close")
@@ -302,12 +291,12 @@ def test_whoever_takes_no_answers_makes_room() -> None:
     """Connections that read nothing, and those that were answered for the last time and stay."""
     limits = Limits(connections=2, sweep_seconds=0.05)
     with running(options=Options(rate=None, limits=limits)) as server, ExitStack() as stack:
-        deaf, ended = (stack.enter_context(server.connect()) for _ in range(2))
+        deaf, ended = (join(stack, server) for _ in range(2))
         deaf.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         deaf.send(request() * 2000)
         assert ended.ask(b"nonsense\r\n\r\n" + request()).status == 400
         until(passed(0.2))
-        others = [answered(stack.enter_context(server.connect(DB_ADDRESS))) for _ in range(2)]
+        others = [answered(join(stack, server, DB_ADDRESS)) for _ in range(2)]
         assert server.server.counters.evicted == 2
         for other in others:
             answered(other)
@@ -316,12 +305,12 @@ def test_whoever_takes_no_answers_makes_room() -> None:
 @pytest.mark.parametrize("part", [request()[:30], request(method="POST", body=APPROVAL)[:-1]])
 def test_half_a_request_makes_room(part: bytes) -> None:
     with running(options=limited(connections=3)) as server, ExitStack() as stack:
-        idle = answered(stack.enter_context(server.connect(DB_ADDRESS)))
-        halves = [stack.enter_context(server.connect()) for _ in range(2)]
+        idle = answered(join(stack, server, DB_ADDRESS))
+        halves = [join(stack, server) for _ in range(2)]
         for half in halves:
             half.send(part)
         until(lambda: server.server.counters.open == 3)
-        answered(stack.enter_context(server.connect(WEB_ADDRESSES[1])))
+        answered(join(stack, server, WEB_ADDRESSES[1]))
         assert server.server.counters.evicted == 1
         # Of whoever holds the most; another one may keep its only connection, though it has been idle for longer.
         answered(idle)
@@ -332,12 +321,12 @@ def test_strangers_share_what_one_vm_may_have() -> None:
         running(options=limited(connections=12, connections_each=4)) as server,
         ExitStack() as stack,
     ):
-        strangers = [stack.enter_context(server.connect(f"127.9.0.{number}")) for number in range(1, 13)]
+        strangers = [join(stack, server, f"127.9.0.{number}") for number in range(1, 13)]
         for stranger in strangers:
             stranger.send(request()[:30])
         until(lambda: server.server.counters.refused == 8)
         assert server.server.counters.open == 4
-        answered(stack.enter_context(server.connect()))
+        answered(join(stack, server))
         assert server.server.counters.evicted == 0
 
 
@@ -346,8 +335,8 @@ def test_a_vm_has_one_share_however_many_addresses_it_has() -> None:
     limits = Limits(connections_each=2)
     with running(options=Options(rate=None, limits=limits), fleet=fleet) as server, ExitStack() as stack:
         for address in ("127.1.0.31", "127.1.0.32"):
-            answered(stack.enter_context(server.connect(address)))
-        assert refused(stack.enter_context(server.connect("127.1.0.31")))
+            answered(join(stack, server, address))
+        assert refused(join(stack, server, "127.1.0.31"))
 
 
 def test_where_anybody_may_call_a_share_is_an_address_or_sixty_four_bits_of_one() -> None:

@@ -29,8 +29,8 @@ from forenotice.service import calls, tokens
 from forenotice.service.service import Service
 from forenotice.store.opener import open_store
 
-HIDDEN = re.compile(r'name="form_token" value="([^"]*)"')
-KEY = re.compile(r'name="form_key" value="([^"]*)"')
+FIELD = 'name="%s" value="([^"]*)"'
+MARKUP = re.compile(r'[<"]')
 
 
 @dataclass
@@ -52,6 +52,15 @@ class Answer:
     @property
     def location(self) -> str:
         return self.headers.get("location", "")
+
+    def shows(self, *wanted: str) -> None:
+        """Each is in the text; what has tags or attributes in it, in the HTML."""
+        missing = [each for each in wanted if each not in (self.html if MARKUP.search(each) else self.text)]
+        assert not missing, (missing, self.text)
+
+    def lacks(self, *unwanted: str) -> None:
+        """None of them is in the HTML, nor in the text."""
+        assert [each for each in unwanted if each in self.html or each in self.text] == []
 
 
 @dataclass
@@ -85,12 +94,14 @@ class Visitor:
         self, path: str, fields: Mapping[str, object] | None = None, *, on: str | None = None, status: int = 303
     ) -> Answer:
         """Send a form, with the hidden fields of the page `on` (the start page where none is given)."""
-        page = self.get(on or "/").html
-        token, key = HIDDEN.search(page), KEY.search(page)
-        hidden = {"form_token": token[1] if token else "", **({"form_key": key[1]} if key else {})}
-        found = self.send(path, {**hidden, **(fields or {})})
+        found = self.send(path, {**self.hidden(on or "/"), **(fields or {})})
         assert found.status == status, (found.status, found.text)
         return found
+
+    def hidden(self, on: str = "/") -> dict[str, str]:
+        """The hidden fields of the forms of a page."""
+        page = self.get(on).html
+        return {name: found[1] for name in ("form_token", "form_key") if (found := re.search(FIELD % name, page))}
 
     def send(self, path: str, fields: Mapping[str, object], headers: Mapping[str, str] | None = None) -> Answer:
         """A form as it is."""

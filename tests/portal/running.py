@@ -29,6 +29,7 @@ from forenotice.service import calls, tokens
 from forenotice.service.service import Service
 from forenotice.store.opener import open_store
 
+HIDDEN = re.compile(r'name="form_token" value="([^"]*)"')
 FIELD = 'name="%s" value="([^"]*)"'
 MARKUP = re.compile(r'[<"]')
 

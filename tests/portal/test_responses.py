@@ -1,7 +1,6 @@
 """What every answer says to browsers, word for word: a policy with one word more is another one."""
 
 import http.client
-import re
 import ssl
 from pathlib import Path
 from urllib.parse import urlencode
@@ -9,7 +8,7 @@ from urllib.parse import urlencode
 from tests.control import certificates
 from tests.control.running import DEADLINE
 from tests.emulator.controlled import controlled
-from tests.portal.running import FIELD, Portal, Visitor, running
+from tests.portal.running import HIDDEN, Portal, Visitor, running
 
 from forenotice.control import tls
 
@@ -59,7 +58,7 @@ def test_over_tls_the_session_never_travels_without_it(tmp_path: Path) -> None:
         said.read()
         connection.request("GET", "/", headers={"Cookie": cookie.partition(";")[0]})
         page = connection.getresponse()
-        token = re.search(FIELD % "form_token", page.read().decode())
+        token = HIDDEN.search(page.read().decode())
         connection.request("GET", "/v1/hosts", headers={"Authorization": f"Bearer {portal.token}"})
         hosts = connection.getresponse()
         hosts.read()

@@ -69,11 +69,11 @@ class Endpoint:
         self._thread = self._runtime.start_thread(self._loop.run_forever, "emulator-endpoint")
         try:
             return self.call(lambda: self._start(guests, at))
-        except errors.RefusedError as error:
+        except BaseException as error:
             self._end()
-            raise errors.RefusedError(error.message.replace("with --metadata", "with --port or --metadata")) from None
-        except BaseException:
-            self._end()
+            if isinstance(error, errors.RefusedError):
+                message = error.message.replace("with --metadata", "with --port or --metadata")
+                raise errors.RefusedError(message) from None
             raise
 
     def open(self, vm: str, host: str) -> Address:

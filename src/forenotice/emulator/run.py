@@ -6,9 +6,10 @@ import textwrap
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Reversible
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
+
+import msgspec
 
 from forenotice.core import errors
 from forenotice.core.journal import Entry
@@ -39,7 +40,7 @@ def load_scenario(name_or_path: str, settings: EmulatorSettings) -> Scenario:
         names = [vm.name for vm in found.vms]
         if settings.as_vm not in names:
             raise errors.RefusedError(nearest(settings.as_vm, names, "VM"))
-        found = replace(found, caller=settings.as_vm)
+        found = msgspec.structs.replace(found, caller=settings.as_vm)
     return found
 
 

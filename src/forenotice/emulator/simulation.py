@@ -2,7 +2,7 @@
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
@@ -19,7 +19,7 @@ from forenotice.core import (
     operations,
 )
 from forenotice.core.draft import Changes, Draft, World
-from forenotice.core.driver_calls import Finished, NotYet, Outcome, Task
+from forenotice.core.driver_calls import Finished, NotYet
 from forenotice.core.explanations import Explanation
 from forenotice.core.fleet import Host, Listening, Policy, Scope, ScopeKind, Vm
 from forenotice.core.journal import Entry
@@ -105,7 +105,7 @@ class Simulation:
         self.entries: deque[Entry] = deque(maxlen=ENTRIES)
         self.publisher: Publisher = publisher or NullPublisher()
         self._new_id = new_id
-        self._draft = self._new_draft(World(), now)
+        self._draft = Draft(World(), now=now, timing=timing, new_id=new_id)
         self._due: list[tuple[datetime, str]] = []
         self._takes: dict[str, timedelta] = {}
         """Of live operations."""
@@ -179,8 +179,7 @@ class Simulation:
     @property
     def due(self) -> datetime | None:
         """When `tick` has something to do."""
-        operation = self.next_operation
-        return None if operation is None else operation.due_at
+        return None if self.next_operation is None else self._due[0][0]
 
     @property
     def next_operation(self) -> Operation | None:
@@ -219,9 +218,13 @@ class Simulation:
     def announce(self, announcement: Announcement, now: datetime) -> Event:
         """VMs that do not exist yet are added, in the update domain of the others."""
         names = announcement.validated_names()
-        domain = self._common_domain(names)
+        domains = {vm.update_domain for vm in self.vms if vm.name in names}
+        if len(domains) > 1:
+            raise errors.RefusedError(
+                f"{' and '.join(names)} are in different update domains: one event never names both, announce two"
+            )
         for name in names:
-            self.add_vm(name, now, update_domain=domain)
+            self.add_vm(name, now, update_domain=next(iter(domains), 0))
         try:
             not_before = whole_second_up(now + self.timing.shortened(announcement.ahead))
         except OverflowError:
@@ -251,7 +254,7 @@ class Simulation:
                 duration=event.duration if announcement.duration is None else announcement.duration,
             )
         )
-        self._settle(now)
+        self.tick(now)
         return self.event(event.id)
 
     def sentence(self, entry: Entry) -> str | None:
@@ -265,12 +268,12 @@ class Simulation:
         """As an operator would."""
         self._draft.now = now
         lifecycle.approve_as_operator(self._draft, self.event(event_id), by)
-        self._settle(now)
+        self.tick(now)
 
     def cancel(self, event_id: str, now: datetime) -> None:
         self._draft.now = now
         lifecycle.cancel(self._draft, self._draft.operation(self.event(event_id).operation))
-        self._settle(now)
+        self.tick(now)
 
     def approve_as_guests(
         self, approvals: Sequence[StartRequests], now: datetime
@@ -286,19 +289,24 @@ class Simulation:
             except errors.ForenoticeError as refusal:
                 results.append(refusal)
         self._draft.by = ""
-        self._settle(now)
+        self.tick(now)
         return results
 
     def record_poll(self, at: datetime, now: datetime) -> None:
         self._draft.now = now
         lifecycle.record_poll(self._draft, KEY, at)
-        self._settle(now)
+        self.tick(now)
 
     def tick(self, now: datetime) -> None:
         """Do whatever is due, each thing at its own moment; guests are shown the outcome."""
+        self._publish()
         while (due := self.due) is not None and due <= now:
             self._draft.now = max(due, self._draft.now)
-            for operation in sorted(self._take_due(), key=_order):
+            taken = []
+            while (operation := self.next_operation) is not None and self._due[0][0] <= self._draft.now:
+                heapq.heappop(self._due)
+                taken.append(operation)
+            for operation in sorted(taken, key=_order):
                 self._step(operation.id)
             self._apply()
         self._draft.now = now
@@ -306,22 +314,6 @@ class Simulation:
         self._forget()
 
     # How
-
-    def _new_draft(self, world: World, now: datetime) -> Draft:
-        return Draft(world, now=now, timing=self.timing, new_id=self._new_id)
-
-    def _common_domain(self, names: Sequence[str]) -> int:
-        known = self._draft.world.vms
-        domains = {known[name].update_domain for name in names if name in known}
-        if len(domains) > 1:
-            raise errors.RefusedError(
-                f"{' and '.join(names)} are in different update domains: one event never names both, announce two"
-            )
-        return next(iter(domains), 0)
-
-    def _take_due(self) -> Iterator[Operation]:
-        while (due := self.due) is not None and due <= self._draft.now:
-            yield self._draft.operation(heapq.heappop(self._due)[1])
 
     def _step(self, operation_id: str) -> None:
         """The operation is read anew: an earlier step may have ended it."""
@@ -335,7 +327,10 @@ class Simulation:
             vms = [draft.vm(name) for name in operation.vms]
             task = driver_calls.advance(draft, operation, PROCESS, draft.now + CLAIM)
             if task is not None:
-                driver_calls.report(draft, draft.operation(operation_id), PROCESS, task.attempt, self._carry_out(task))
+                done_at = task.started_at + self._takes[operation_id]
+                finished = Finished(done=task.vms, failures={})
+                outcome = NotYet(again_at=done_at) if draft.now < done_at else finished
+                driver_calls.report(draft, draft.operation(operation_id), PROCESS, task.attempt, outcome)
             for vm in vms:
                 # An evicted or deleted VM comes back at once, so that it can poll on.
                 if vm.name not in draft.world.vms:
@@ -351,14 +346,6 @@ class Simulation:
                     self._draft.put_vm(replace(vm, spot=not vm.spot))
         if operation.kind.traits.moves and operation.status.live:
             self._draft.world.occupancy = dict.fromkeys(_hosts(operation.vms[0]), 0)
-
-    def _carry_out(self, task: Task) -> Outcome:
-        done_at = task.started_at + self._takes[task.operation]
-        return NotYet(again_at=done_at) if self._draft.now < done_at else Finished(done=task.vms, failures={})
-
-    def _settle(self, now: datetime) -> None:
-        self._publish()
-        self.tick(now)
 
     def _apply(self) -> None:
         """Take in what was decided, and retry held operations that may start now."""
@@ -433,7 +420,8 @@ class Simulation:
         }
         events = {key: event for key, event in world.events.items() if event.operation in kept}
         self._past |= {key: event for key, event in world.events.items() if key not in events}
-        self._draft = self._new_draft(replace(world, operations=kept, events=events), now)
+        world = replace(world, operations=kept, events=events)
+        self._draft = Draft(world, now=now, timing=self.timing, new_id=self._new_id)
 
 
 def _order(operation: Operation) -> tuple[datetime, datetime, str]:

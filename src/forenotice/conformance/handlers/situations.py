@@ -90,7 +90,7 @@ def _of_catalogue(scenario: Scenario, me: str, notice: timedelta, started: timed
     speed = _speed(scenario, notice)
     others = (name for number in itertools.count(1) if (name := f"other-{number}") != me)
     names = (me, *itertools.islice(others, len(scenario.resources) - 1))
-    ours = replace(
+    ours = msgspec.structs.replace(
         scenario,
         steps=tuple(_taking(step, started * speed) for step in scenario.steps),
         # One that it has beside its resources may be called as the handler's.

@@ -185,21 +185,12 @@ class Header(Table, frozen=True, kw_only=True):
     repeat: Times | Literal["forever"] = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scenario:
+class Scenario(Header, frozen=True, kw_only=True):
     """One that has been read: everything is filled in, and names only what there is."""
 
     name: str
-    title: str
-    description: str
-    timing: Origin
-    resources: Names
     vms: tuple[Vm, ...]
-    caller: str
-    group: ScopeKind
-    listening: Listening
-    seed: int
-    repeat: int | Literal["forever"]
+    group: ScopeKind  # type: ignore[assignment]
     steps: tuple[Step, ...]
     text: Text
     unchecked_from: Step | None = None
@@ -223,7 +214,7 @@ class Scenario:
         known = [fleet.require_name("VM", vm.name) for vm in vms]
         if len(set(known)) < len(known):
             raise errors.RefusedError(f"{self.name} has a VM of that name beside its resources: give another name")
-        return replace(
+        return msgspec.structs.replace(
             self,
             resources=names,
             vms=tuple(vms),

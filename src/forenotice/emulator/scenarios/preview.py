@@ -1,9 +1,11 @@
 """What happens in a scenario if nobody approves, computed by playing it in no time; and a timeline of it as text."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Unpack
+
+import msgspec
 
 from forenotice.core.fleet import Listening
 from forenotice.core.operations import Event, Status
@@ -66,7 +68,7 @@ def check(scenario: Scenario) -> Scenario:
             path = (*found.step.path, found.step.action.verb)
             raise scenario.text.complaint(path, f"this is impossible{at_times}: {found.message}")
         if left <= 0:
-            return replace(scenario, unchecked_from=player.step)
+            return msgspec.structs.replace(scenario, unchecked_from=player.step)
     return scenario
 
 

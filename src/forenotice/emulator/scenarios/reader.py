@@ -17,6 +17,7 @@ from forenotice.emulator.scenarios.format import (
     FROZEN,
     NESTING,
     VERBS,
+    Action,
     AnnounceAction,
     ApproveAction,
     CancelAction,
@@ -46,35 +47,27 @@ MOST_STEPS = 2000
 
 
 Labels = dict[str, AnnounceAction]
+Problem = tuple[Path, str]
 T = typing.TypeVar("T", bound=Table)
 
 
 def read(text: str, source: str, *, name: str = "") -> Scenario:
     """`source` is the file that errors name, `name` what the scenario is called."""
+    if len(text) > LARGEST:
+        raise _too_large(source)
     written = Text(source, text, ScenarioError)
-    content = _parsed(written)
+    content = written.parse()
     steps = _steps(written, content.pop("step", []), ("step",))
     header = _converted(written, content, Header, ())
     vms = _vms(header, written)
     resources = header.resources or tuple(vm.name for vm in vms)
-    scenario = Scenario(
-        name=name or source,
-        title=header.title,
-        description=header.description,
-        timing=header.timing,
-        resources=resources,
-        vms=vms,
-        caller=header.caller or resources[0],
-        group=ScopeKind(header.group),
-        listening=header.listening,
-        seed=header.seed,
-        repeat=header.repeat,
-        steps=steps,
-        text=written,
-    )
+    filled = {"vms": vms, "resources": resources, "caller": header.caller or resources[0], "steps": steps}
+    known = msgspec.structs.asdict(header) | filled
+    scenario = Scenario(**{**known, "name": name or source, "group": ScopeKind(header.group), "text": written})
     if sum(_played(step) for step in steps) > MOST_STEPS:
         raise written.complaint(("step",), f"one round plays more than {MOST_STEPS} steps: repeat fewer")
-    _Checker(scenario).check(steps, {})
+    for path, problem in _problems(scenario, steps, {}):
+        raise written.complaint(path, problem)
     return scenario
 
 
@@ -87,12 +80,6 @@ def decode(content: bytes, source: str) -> str:
 
 def _too_large(source: str) -> ScenarioError:
     return ScenarioError(f"{source} is too large for a scenario: at most {LARGEST // 1024} KiB")
-
-
-def _parsed(text: Text) -> dict[str, Any]:
-    if len(text.content) > LARGEST:
-        raise _too_large(text.source)
-    return text.parse()
 
 
 def _steps(text: Text, tables: object, path: Path) -> tuple[Step, ...]:
@@ -197,70 +184,63 @@ def _labels(steps: Iterable[Step]) -> Iterator[str]:
         yield from _labels(step.steps)
 
 
-class _Checker:
-    """Finds what is wrong with the steps without playing them: names, labels and faults."""
+def _problems(scenario: Scenario, steps: Iterable[Step], labels: Labels) -> Iterator[Problem]:
+    """What is wrong with the steps, found without playing them. `labels` are those announced so far, and grow."""
+    for step in steps:
+        verb = (*step.path, step.action.verb)
+        match step.action:
+            case AnnounceAction() as action:
+                yield from _announcement_problems(step.path, action, [vm.name for vm in scenario.vms], labels)
+                if action.id:
+                    labels[action.id] = action
+            case ApproveAction(approve=label) | CancelAction(cancel=label) | WaitForAction(wait_for=label):
+                yield from ((verb, problem) for problem in _label_problems(scenario, step.action, label, labels))
+            case FaultAction(fault=name, amount=amount, lasts=lasts):
+                yield from _fault_problems(verb, name)
+                yield from _fault_problems((*step.path, "amount"), name, amount)
+                yield from _fault_problems((*step.path, "lasts"), name, amount, lasts)
+            case FrozenAction(frozen=amount):
+                yield from _fault_problems(verb, FROZEN, amount)
+            case ClearAction(clear=name):
+                yield from _fault_problems(verb, name)
+            case RepeatAction():
+                yield from _problems(scenario, step.steps, labels)
+            case ChooseAction(choose=number):
+                if number > len(step.steps):
+                    yield verb, f"{number} steps cannot be chosen from {len(step.steps)}"
+                for each in step.steps:
+                    yield from _problems(scenario, [each], dict(labels))
 
-    def __init__(self, scenario: Scenario) -> None:
-        self._scenario = scenario
-        self._text = scenario.text
-        self._names = [vm.name for vm in scenario.vms]
 
-    def check(self, steps: Iterable[Step], labels: Labels) -> None:
-        """`labels` are those announced so far, and grow."""
-        for step in steps:
-            match step.action:
-                case AnnounceAction() as action:
-                    self._check_announcement(step, action, labels)
-                case ApproveAction(approve=label) | CancelAction(cancel=label) | WaitForAction(wait_for=label):
-                    self._check_label(step, label, labels)
-                case FaultAction(fault=name, amount=amount, lasts=lasts):
-                    self._check_fault(step, name)
-                    self._check_fault(step, name, "amount", amount=amount)
-                    self._check_fault(step, name, "lasts", amount=amount, lasts=lasts)
-                case FrozenAction(frozen=amount):
-                    self._check_fault(step, FROZEN, amount=amount)
-                case ClearAction(clear=name):
-                    self._check_fault(step, name)
-                case RepeatAction():
-                    self.check(step.steps, labels)
-                case ChooseAction(choose=number):
-                    if number > len(step.steps):
-                        problem = f"{number} steps cannot be chosen from {len(step.steps)}"
-                        raise self._text.complaint((*step.path, "choose"), problem)
-                    for each in step.steps:
-                        self.check([each], dict(labels))
+def _announcement_problems(path: Path, action: AnnounceAction, names: list[str], labels: Labels) -> Iterator[Problem]:
+    for index, name in enumerate(action.resources):
+        if name not in names:
+            yield (*path, "resources", index), nearest(name, names, "VM")
+        if name in action.resources[:index]:
+            yield (*path, "resources", index), f"{name!r} is named twice"
+    if action.notice is not None and action.announce is Kind.HARDWARE_FAILURE:
+        yield (*path, "notice"), "hardware fails without notice: leave this out"
+    if action.id in labels:
+        yield (*path, "id"), f"the label {action.id!r} is given twice: choose another"
 
-    def _check_announcement(self, step: Step, action: AnnounceAction, labels: Labels) -> None:
-        for index, name in enumerate(action.resources):
-            if name not in self._names:
-                raise self._text.complaint((*step.path, "resources", index), nearest(name, self._names, "VM"))
-            if name in action.resources[:index]:
-                raise self._text.complaint((*step.path, "resources", index), f"{name!r} is named twice")
-        if action.notice is not None and action.announce is Kind.HARDWARE_FAILURE:
-            raise self._text.complaint((*step.path, "notice"), "hardware fails without notice: leave this out")
-        if action.id in labels:
-            raise self._text.complaint((*step.path, "id"), f"the label {action.id!r} is given twice: choose another")
-        if action.id:
-            labels[action.id] = action
 
-    def _check_label(self, step: Step, label: str, labels: Labels) -> None:
-        path = (*step.path, step.action.verb)
-        if label not in labels:
-            if label in _labels(self._scenario.steps):
-                raise self._text.complaint(path, f"{label!r} is not certain to have been announced by then")
-            raise self._text.complaint(path, nearest(label, list(labels), "event"))
-        if labels[label].announce is Kind.HARDWARE_FAILURE:
-            match step.action:
-                case CancelAction():
-                    raise self._text.complaint(path, f"{label!r} is Started at once: it cannot be cancelled")
-                case ApproveAction() | WaitForAction(until=Until.APPROVED):
-                    raise self._text.complaint(path, f"{label!r} is Started at once: nobody can approve it")
+def _label_problems(scenario: Scenario, action: Action, label: str, labels: Labels) -> Iterator[str]:
+    if label not in labels:
+        later = label in _labels(scenario.steps)
+        uncertain = f"{label!r} is not certain to have been announced by then"
+        yield uncertain if later else nearest(label, list(labels), "event")
+    elif labels[label].announce is Kind.HARDWARE_FAILURE:
+        match action:
+            case CancelAction():
+                yield f"{label!r} is Started at once: it cannot be cancelled"
+            case ApproveAction() | WaitForAction(until=Until.APPROVED):
+                yield f"{label!r} is Started at once: nobody can approve it"
 
-    def _check_fault(
-        self, step: Step, name: str, key: str = "", *, amount: timedelta | None = None, lasts: timedelta | None = None
-    ) -> None:
-        """`key` is what has been added since it was last checked."""
-        try:
-            faults.find(name).accept(amount=amount, lasts=lasts)
-        except errors.RefusedError as refusal:
-            raise self._text.complaint((*step.path, key or step.action.verb), refusal.message) from None
+
+def _fault_problems(
+    path: Path, name: str, amount: timedelta | None = None, lasts: timedelta | None = None
+) -> Iterator[Problem]:
+    try:
+        faults.find(name).accept(amount=amount, lasts=lasts)
+    except errors.RefusedError as refusal:
+        yield path, refusal.message

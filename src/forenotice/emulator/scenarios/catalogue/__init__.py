@@ -1,9 +1,10 @@
 """The scenarios that come with forenotice: a TOML file each, in this folder, read only when asked for."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from importlib import resources
 from pathlib import Path
+
+import msgspec
 
 from forenotice.core import errors
 from forenotice.emulator.scenarios import preview, reader
@@ -37,7 +38,7 @@ def adapted(scenario: Scenario, resources: Sequence[str], seed: int | None) -> S
     if resources:
         scenario = scenario.on(tuple(resources))
     if seed is not None:
-        scenario = replace(scenario, seed=seed)
+        scenario = msgspec.structs.replace(scenario, seed=seed)
     return preview.check(scenario)
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from forenotice.core.fleet import Listening
 from forenotice.core.operations import Event, Status
 from forenotice.core.timing import Timing
 from forenotice.emulator.player import Player
@@ -273,11 +272,3 @@ def test_chance_comes_from_the_seed() -> None:
     waits = [after - before for before, after in pairwise(moments)]
     assert all(MINUTE <= wait <= 5 * MINUTE for wait in waits)
     assert len(set(waits)) == len(waits)
-
-
-def test_a_quiet_scope_has_approved_until_it_is_heard() -> None:
-    play = Play('listening = "auto"\n[[step]]\nannounce = "degraded-hardware"\nid = "x"\nnotice = "30m"\n')
-    play.to(START)
-    assert (play.simulation.scope.policy.listening, play.events[0].approved_by) == (Listening.AUTO, "silence")
-    play.simulation.record_poll(START, START)
-    assert not play.events[0].approved

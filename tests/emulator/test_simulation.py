@@ -10,7 +10,7 @@ from forenotice.core import errors
 from forenotice.core.documents import Document
 from forenotice.core.fleet import Listening
 from forenotice.core.lifecycle import StartRequests
-from forenotice.core.operations import Event, Kind, Operation, Source, Status
+from forenotice.core.operations import Event, Kind, Operation, Status
 from forenotice.core.timing import Timing
 from forenotice.emulator.simulation import KEY, REMEMBERED, Announcement, Simulation
 from forenotice.publication import Publication
@@ -64,46 +64,19 @@ def test_an_event_waits_for_its_time_starts_and_goes(kind: Kind) -> None:
     assert [vm.name for vm in there.vms] == ["web-0"]
 
 
-def test_a_failure_is_born_started() -> None:
-    assert announce(simulation(), Kind.HARDWARE_FAILURE).status is Status.STARTED
-
-
-@pytest.mark.parametrize(
-    ("kind", "notice"),
-    [
-        (Kind.RESTART, 15 * MINUTE),
-        (Kind.EVICTION, 30 * SECOND),
-        (Kind.DELETION, 5 * MINUTE),
-        (Kind.DEGRADED_HARDWARE, timedelta(days=7)),
-    ],
-)
-def test_without_a_notice_it_is_the_least_of_its_kind(kind: Kind, notice: timedelta) -> None:
-    assert announce(simulation(), kind).not_before == NOW + notice
-
-
-def test_speed_divides_durations_and_leaves_the_clock_true() -> None:
+def test_speed_divides_durations() -> None:
     there = simulation(speed=60)
     event = announce(there, notice=15 * MINUTE, takes=10 * MINUTE)
     assert event.not_before == NOW + 15 * SECOND
     there.tick(NOW + 25 * SECOND)
     assert there.event(event.id).ended_at == NOW + 25 * SECOND
-
-
-def test_started_is_shown_for_two_seconds_whatever_the_speed() -> None:
+    # Started is shown for two seconds whatever the speed.
     there = simulation(speed=1000)
     event = announce(there, notice=0 * SECOND, takes=MINUTE)
     there.tick(NOW + 2 * SECOND - timedelta(microseconds=1))
     assert there.event(event.id).status is Status.STARTED
     there.tick(NOW + 2 * SECOND)
     assert there.event(event.id).status is Status.COMPLETED
-
-
-def test_an_approval_starts_it_at_once() -> None:
-    there = simulation()
-    event = announce(there)
-    assert approve(there, event, NOW + MINUTE) is None
-    assert there.event(event.id).status is Status.STARTED
-    assert there.event(event.id).approved_by == "web-0"
 
 
 def test_an_approval_of_something_else_is_refused() -> None:
@@ -117,22 +90,6 @@ def test_an_approval_of_something_else_is_refused() -> None:
         NOW,
     )
     assert [answer is None for answer in answers] == [False, True]
-
-
-def test_an_operator_may_approve_and_cancel() -> None:
-    there = simulation()
-    approved, cancelled = announce(there), announce(there, Kind.REDEPLOY)
-    there.cancel(cancelled.id, NOW)
-    there.approve(approved.id, "operator", NOW)
-    assert there.event(cancelled.id).status is Status.CANCELED
-    assert there.event(approved.id).status is Status.STARTED
-    with pytest.raises(errors.ConflictError, match="only what is Planned or Scheduled can be cancelled"):
-        there.cancel(approved.id, NOW)
-
-
-def test_what_is_said_of_an_event_can_be_chosen() -> None:
-    event = announce(simulation(), Kind.HOST_UPDATE, description="A leak.", duration=3)
-    assert (event.description, event.duration, event.source) == ("A leak.", 3, Source.PLATFORM)
 
 
 def test_an_event_names_vms_of_one_update_domain() -> None:
@@ -224,6 +181,8 @@ def test_a_stage_after_another_counts_on() -> None:
     assert second.scope.incarnation == first.scope.incarnation + 1
     assert second.scope.tag == first.scope.tag
     assert published.vms[-1] == ()
+    first = simulation()
+    assert Simulation(now=NOW, timing=Timing(), after=first).scope.incarnation == first.scope.incarnation == 1
 
 
 def test_what_is_long_over_is_remembered_but_cannot_be_approved() -> None:
@@ -303,11 +262,6 @@ def test_a_bad_name_leaves_no_other_vm_behind() -> None:
     with pytest.raises(errors.RefusedError, match="not a VM name"):
         announce(there, Kind.RESTART, "new", "x y")
     assert there.vms == []
-
-
-def test_a_stage_after_one_that_showed_nothing_shows_nothing_new() -> None:
-    first = simulation()
-    assert Simulation(now=NOW, timing=Timing(), after=first).scope.incarnation == first.scope.incarnation == 1
 
 
 class Thorough(Simulation):

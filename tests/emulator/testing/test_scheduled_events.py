@@ -192,16 +192,6 @@ def test_faults_have_amounts_times_and_ends(scheduled_events: ScheduledEvents) -
     assert get(scheduled_events.url) == truth
 
 
-def test_reset_forgets_all_but_the_vms(scheduled_events: ScheduledEvents) -> None:
-    scheduled_events.reboot("other")
-    scheduled_events.fault("error-500", on="approvals")
-    get(scheduled_events.url)
-    scheduled_events.reset()
-    assert (len(scheduled_events.requests), scheduled_events.events) == (0, [])
-    assert get(scheduled_events.url)["Events"] == []
-    approve(scheduled_events.url_of("other"), scheduled_events.reboot("other").id)
-
-
 # Who was silent
 
 

@@ -1,7 +1,7 @@
 """The emulator controlled over REST: what each request does, what is refused, and who is not let in."""
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import pytest
 from tests.acceptance.running import ask
@@ -51,15 +51,6 @@ def test_approved_and_cancelled_from_outside(emulator: Controlled) -> None:
     pages = [emulator.get(f"/events?limit=1&after={after}") for after in (0, 1)]
     assert [[event["id"] for event in page["items"]] for page in pages] == [[first["id"]], [second["id"]]]
     assert [page["next"] for page in pages] == [1, None]
-
-
-def test_the_clock_is_moved_and_documents_say_so(emulator: Controlled) -> None:
-    before = moment(emulator.get("/state")["now"])
-    emulator.post("/events", kind="freeze", notice="1h")
-    after = emulator.post("/advance", by="30m")
-    assert timedelta(minutes=30) <= moment(after["now"]) - before < timedelta(minutes=31)
-    assert [event["status"] for event in after["events"]] == ["Scheduled"]
-    assert [event["status"] for event in emulator.post("/advance", by="30m")["events"]] == ["Started"]
 
 
 def test_a_clock_that_stands_is_moved_on_step_by_step(emulator: Controlled) -> None:
@@ -132,23 +123,16 @@ def test_reset_leaves_the_vms_and_a_higher_incarnation(emulator: Controlled) -> 
 
 BAD = [
     ("/events", {"kind": "explode"}, "kind in the body must be one of reboot, freeze"),
-    ("/events", {"kind": 5}, "kind in the body must be a string"),
-    ("/events", {}, "kind in the body is missing"),
-    ("/events", {"kind": "reboot", "notice": 15}, "notice in the body must be a string"),
     ("/events", {"kind": "reboot", "notice": "9999d"}, "is too long"),
     ("/events", {"kind": "reboot", "resources": ["a b"]}, "must be a name"),
-    ("/events", {"kind": "reboot", "resources": "a"}, "resources in the body"),
     ("/events", {"kind": "reboot", "colour": "red"}, "colour in the body is not known"),
-    ("/events", {"kind": "reboot", "description": "a\nb"}, "must not hold control characters"),
     ("/events/none/approve", {}, "there is no event"),
     ("/events/none/cancel", {}, "there is no event"),
     ("/play", {"scenario": "rebot"}, "there is no scenario 'rebot'; did you mean 'reboot'?"),
     ("/play", {"scenario": "../reboot"}, "there is no scenario '../reboot'"),
     ("/play", {"scenario": 'title = "x"\n[[step]]\nannounce = 5\n', "source": "my.toml"}, "my.toml:"),
     ("/play", {"scenario": "rolling-update", "resources": ["a"]}, "give 3 names, not 1"),
-    ("/play", {"scenario": ""}, "scenario in the body"),
     ("/advance", {"by": "-5m"}, "by in the body must be a duration such as"),
-    ("/advance", {"by": None}, "by in the body must be a string"),
     ("/faults", {"name": "eror-503"}, "did you mean 'error-503'?"),
     ("/faults", {"name": "reset", "amount": "5s"}, "reset has no amount"),
     ("/faults", {"name": "latency", "times": 0}, "times in the body"),
@@ -168,37 +152,29 @@ def test_bad_input_is_refused_with_what_would_be_right(
     assert said in found.json["error"]["message"]
 
 
-@pytest.mark.parametrize("body", [b"{", b"[]", b'{"by": "1s"', b"\xff", b"[" * 10_000])
-def test_a_body_that_is_no_json_object(shared: Controlled, body: bytes) -> None:
-    assert shared.ask("POST", "/advance", body).status == 400
-
-
 def test_what_there_is_and_what_is_not(shared: Controlled) -> None:
     assert shared.ask("GET", "/none").json["error"]["message"].endswith("see /v1/emulator/openapi.json")
     assert "/v1/emulator/play" in shared.get("/openapi.json")["paths"]
     wrong = shared.ask("PUT", "/faults", {})
     assert (wrong.status, wrong.headers["allow"]) == (405, "DELETE, GET, POST")
+    assert shared.ask("POST", "/advance", b"[" * 10_000).status == 400
     assert shared.ask("POST", "/play", b'{"scenario": "' + b"x" * 2**20 + b'"}').status == 413
     assert shared.ask("GET", "/events/none").status == 404
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "localhost.evil"])
-def test_a_name_that_somebody_else_decides_about_is_refused(shared: Controlled, host: str) -> None:
-    said = ask(shared.control, "GET", "/v1/emulator/state", None, {"Host": host})
-    assert said.status == 400
-    assert "in the Host header is not a name of this service" in said.json["error"]["message"]
+def test_only_names_of_this_machine_and_addresses_are_known(shared: Controlled) -> None:
+    own = ("127.0.0.1", "localhost", "LocalHost:8255", "[::1]:8255", "10.0.0.1:1")
+    others = ("evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "localhost.evil")
+    for host in (*own, *others):
+        found = ask(shared.control, "GET", "/v1/emulator/state", None, {"Host": host})
+        assert found.status == (200 if host in own else 400), host
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "LocalHost:8255", "[::1]:8255", "10.0.0.1:1"])
-def test_names_of_this_machine_and_addresses_are_known(shared: Controlled, host: str) -> None:
-    assert ask(shared.control, "GET", "/v1/emulator/state", None, {"Host": host}).status == 200
-
-
-@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
-def test_what_a_page_of_another_site_can_send_has_no_effect(emulator: Controlled, kind: str) -> None:
-    said = emulator.ask("POST", "/events", {"kind": "reboot"}, {"Content-Type": kind} if kind else {})
-    assert said.status == 400
-    assert "Content-Type: application/json" in said.json["error"]["message"]
+def test_what_a_page_of_another_site_can_send_has_no_effect(emulator: Controlled) -> None:
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
+        refused = emulator.ask("POST", "/events", {"kind": "reboot"}, {"Content-Type": kind} if kind else {})
+        assert refused.status == 400
+        assert "Content-Type: application/json" in refused.json["error"]["message"]
     assert emulator.get("/state")["events"] == []
     sent = {**JSON, "Content-Type": "application/json; charset=utf-8"}
     assert emulator.ask("POST", "/events", {"kind": "reboot"}, sent).status == 201

@@ -29,14 +29,11 @@ def run(pytester: pytest.Pytester, text: str, *options: str) -> pytest.RunResult
     return pytester.runpytest_inprocess(*OPTIONS, *options)
 
 
-def test_it_is_there_without_an_import() -> None:
-    assert PLUGIN in [found.value for found in entry_points(group="pytest11")]
-
-
 @pytest.mark.parametrize(("argument", "loaded"), [("scheduled_events", True), ("tmp_path", False)])
 def test_all_is_imported_before_the_first_test_that_uses_it_and_else_nothing(
     pytester: pytest.Pytester, argument: str, loaded: bool
 ) -> None:
+    assert PLUGIN in [found.value for found in entry_points(group="pytest11")]
     pytester.makeconftest("""
         import sys
         def pytest_runtestloop(session):
@@ -200,15 +197,11 @@ def test_asyncio_tests_of_both_plugins(pytester: pytest.Pytester) -> None:
     pytester.runpytest_subprocess(*OPTIONS, *plugins, *scope).assert_outcomes(passed=3)
 
 
-def test_one_test_through_all_scenarios_and_faults(pytester: pytest.Pytester) -> None:
+def test_one_test_through_all_situations_or_some(pytester: pytest.Pytester) -> None:
     done = run(pytester, "def test_one(each_situation): pass\n", "--collect-only", "-q")
     ids = [line.partition("[")[2].rstrip("]") for line in done.outlines if "::" in line]
     scenarios = [f"scenario-{name}" for name in catalogue.names()]
     assert ids == [*scenarios, *(f"fault-{fault.name}" for fault in faults.ALL)] == playback.ids()
-    assert {"scenario-reboot", "fault-reset"} <= set(ids)
-
-
-def test_fewer_situations(pytester: pytest.Pytester) -> None:
     text = """
 @pytest.mark.each_situation("fault-error-5*", "scenario-reboot")
 @pytest.mark.scheduled_events(time="virtual")
@@ -224,9 +217,6 @@ def test_one(each_situation, scheduled_events):
         "<fault error-500> fault error-500 Reboot",
         "<fault error-503> fault error-503 Reboot",
     ]
-
-
-def test_a_situation_that_does_not_exist(pytester: pytest.Pytester) -> None:
     done = run(pytester, "@pytest.mark.each_situation('scenario-rebot')\ndef test_one(each_situation): pass\n")
     done.assert_outcomes(errors=1)
     expected = "@pytest.mark.each_situation: there is no situation 'scenario-rebot'; did you mean 'scenario-reboot'?"

@@ -56,50 +56,27 @@ def test_its_timing(name: str) -> None:
     assert scenario.description.endswith(".")
 
 
-def test_users_and_the_platform_are_told_apart() -> None:
-    def described(name: str) -> str:
-        return preview.compute(catalogue.load(name)).events[0].event.description
+def test_what_is_special_about_some() -> None:
+    def planned(name: str) -> preview.Preview:
+        return preview.compute(catalogue.load(name))
 
-    assert "as requested by authorized user" in described("reboot")
-    assert "as requested by authorized user" in described("redeploy")
-    assert described("platform-redeploy") == "Virtual machine has encountered a failure."
-
-
-def test_update_domains_follow_one_another() -> None:
-    lives = preview.compute(catalogue.load("rolling-update")).events
-    assert [life.event.update_domain for life in lives] == [0, 1, 2]
-    assert all(before.ended <= after.announced for before, after in pairwise(lives))
-
-
-def test_a_vanishing_event_is_gone_within_a_second() -> None:
-    lives = preview.compute(catalogue.load("vanishing-event")).events
-    assert len(lives) == 3
-    assert all(life.started is None and life.ended - life.announced < timedelta(seconds=1) for life in lives)
-
-
-def test_two_events_are_in_one_document() -> None:
-    one, other = preview.compute(catalogue.load("two-events")).events
+    for name in ("reboot", "redeploy"):
+        assert "as requested by authorized user" in planned(name).events[0].event.description
+    assert planned("platform-redeploy").events[0].event.description == "Virtual machine has encountered a failure."
+    rolling = planned("rolling-update").events
+    assert [each.event.update_domain for each in rolling] == [0, 1, 2]
+    assert all(before.ended <= after.announced for before, after in pairwise(rolling))
+    vanishing = planned("vanishing-event").events
+    assert len(vanishing) == 3
+    assert all(each.started is None and each.ended - each.announced < timedelta(seconds=1) for each in vanishing)
+    one, other = planned("two-events").events
     assert one.announced == other.announced
     assert set(one.event.resources).isdisjoint(other.event.resources)
-
-
-def test_second_impacts_come_while_it_is_started() -> None:
-    rehearsal = preview.compute(catalogue.load("second-impact"))
-    (life,) = rehearsal.events
-    assert len(rehearsal.faults) == 2
-    assert all(trouble.name == "frozen" for trouble in rehearsal.faults)
-    assert all(life.started < trouble.since < life.ended for trouble in rehearsal.faults if life.started)
-
-
-def test_silence_has_approved_what_the_first_call_finds() -> None:
-    rehearsal = preview.compute(catalogue.load("first-call"))
-    assert rehearsal.events[0].event.approved_by == "silence"
-    assert [trouble.name for trouble in rehearsal.faults] == ["slow-first-answer"]
-
-
-def test_a_wrong_name_is_refused_with_the_nearest() -> None:
-    with pytest.raises(errors.NotFoundError, match="there is no scenario 'rebot'; did you mean 'reboot'"):
-        catalogue.load_any("rebot")
+    (event,) = planned("second-impact").events
+    assert [fault.name for fault in planned("second-impact").faults] == ["frozen"] * 2
+    assert all(event.started < fault.since < event.ended for fault in planned("second-impact").faults if event.started)
+    assert planned("first-call").events[0].event.approved_by == "silence"
+    assert [fault.name for fault in planned("first-call").faults] == ["slow-first-answer"]
 
 
 def test_a_file_is_read_and_rehearsed(tmp_path: Path) -> None:

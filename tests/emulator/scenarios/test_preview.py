@@ -1,15 +1,17 @@
 """What is impossible is found before it starts, and where it is written."""
 
 from datetime import timedelta
+from time import process_time
 
 import pytest
 
 from forenotice.clock import SystemClock
 from forenotice.core.timing import Timing
+from forenotice.emulator import command
 from forenotice.emulator.active_faults import Faults
 from forenotice.emulator.player import Player
-from forenotice.emulator.scenarios import preview, reader
-from forenotice.emulator.scenarios.format import ScenarioError
+from forenotice.emulator.scenarios import catalogue, preview, reader
+from forenotice.emulator.scenarios.format import Scenario, ScenarioError
 from forenotice.emulator.scenarios.preview import PlannedFault
 from forenotice.emulator.simulation import Simulation
 
@@ -162,3 +164,93 @@ def test_faults_are_told_while_they_last() -> None:
         PlannedFault(name="empty-body", since=2 * MINUTE, until=3 * MINUTE),
         PlannedFault(name="empty-body", since=3 * MINUTE, until=8 * MINUTE),
     ]
+
+
+# As text
+
+
+def scenario(body: str) -> Scenario:
+    return reader.read(f'title = "t"\nresources = ["web-0", "web-1"]\n{body}', "my.toml")
+
+
+def test_a_reboot() -> None:
+    assert preview.timeline(catalogue.load("reboot")) == [
+        "  Reboot  WestNO_0  ├─────────────── Scheduled ───────────────┾━━━━━━━━━ Started ━━━━━━━━━┥",
+        "                    ╵             ╵             ╵             ╵             ╵             ╵",
+        "                    0             5             10            15            20            25 min",
+    ]
+
+
+def test_a_cancelled_one_beside_faults() -> None:
+    body = """
+[[step]]
+fault = "latency"
+[[step]]
+fault = "reset"
+times = 2
+[[step]]
+announce = "host-update"
+id = "x"
+resources = ["web-1"]
+[[step]]
+wait = "4m"
+[[step]]
+frozen = "2m"
+[[step]]
+wait = "4m"
+[[step]]
+cancel = "x"
+"""
+    assert preview.timeline(scenario(body)) == [
+        "  Freeze  web-1  ├────────────────────────────── Scheduled ──────────────────────────────✕",
+        "  latency        ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒",
+        "  reset          ▒",
+        "  frozen                                             ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒",
+        "                 ╵        ╵        ╵        ╵        ╵        ╵        ╵        ╵        ╵",
+        "                 0        1        2        3        4        5        6        7        8 min",
+    ]
+
+
+def test_what_does_not_overlap_shares_a_lane() -> None:
+    apart = scenario('repeat = 3\n[[step]]\nannounce = "restart"\nid = "x"\n[[step]]\nwait_for = "x"\n')
+    at_once = scenario('repeat = 3\n[[step]]\nannounce = "restart"\n')
+    assert [len(preview.timeline(each)) for each in (apart, at_once)] == [3, 5]
+    assert preview.timeline(apart)[0].count("┽") == 2
+
+
+def test_started_at_once_over_at_once_or_nothing() -> None:
+    line, *_ = preview.timeline(scenario('[[step]]\nannounce = "hardware-failure"\ntakes = "1m"\n'))
+    assert line.split("  ")[-1].startswith("┝━━━")
+    cancelled = '[[step]]\nannounce = "restart"\nid = "x"\n[[step]]\n{}cancel = "x"\n'
+    line, *_ = preview.timeline(scenario(cancelled.format("")))
+    assert line == "  Reboot  web-0, web-1  ✕"
+    # Silence has approved it: what comes too late is not drawn.
+    line, *_ = preview.timeline(scenario(f'listening = "auto"\n{cancelled.format("at = '1m'" + chr(10))}'))
+    assert ("┝━" in line, "✕" in line) == (True, False)
+    assert len(preview.timeline(scenario('[[step]]\nwait = "1m"\n'))) == 2
+
+
+def test_many_lanes_and_long_names_fit() -> None:
+    body = '[[step]]\nrepeat = 30\n[[step.step]]\nannounce = "restart"\n'
+    names = ("a" * 64, "b" * 64)
+    lines = preview.timeline(scenario(body).on(names))
+    assert all(len(line) <= preview.WIDTH for line in lines)
+    assert lines[0].startswith(f"  Reboot  {'a' * 26} and 1 more  ├")
+    assert lines[20] == "  and 10 lanes more"
+    assert preview.timeline(scenario(body).on(names[:1]))[0].startswith(f"  Reboot  {'a' * 25}…  ├")
+
+
+def test_for_ever_is_one_round_and_says_so() -> None:
+    body = 'repeat = "forever"\n[[step]]\nannounce = "restart"\nid = "x"\n[[step]]\nwait_for = "x"\n'
+    first, *_, last = preview.timeline(scenario(body))
+    assert (first.count("┥"), last) == (1, "  and so on, for ever")
+
+
+def test_the_catalogue_is_shown_whole_and_quickly(capsys: pytest.CaptureFixture[str]) -> None:
+    began = process_time()
+    assert command.main(["--list"]) == 0
+    text = capsys.readouterr().out
+    assert process_time() - began < 0.5
+    assert [line.split(" ")[0] for line in text.splitlines() if line[:1].isalpha()][1:] == catalogue.names()
+    assert all(len(line) <= preview.WIDTH for line in text.splitlines())
+    assert all(catalogue.load(name).description in text for name in catalogue.names())

@@ -8,21 +8,9 @@ from hypothesis import strategies as st
 
 from forenotice.core.fleet import Listening, ScopeKind
 from forenotice.core.operations import Kind
+from forenotice.emulator.scenarios import format as actions
 from forenotice.emulator.scenarios import reader
-from forenotice.emulator.scenarios.format import (
-    AnnounceAction,
-    CancelAction,
-    ChooseAction,
-    FaultAction,
-    FrozenAction,
-    Origin,
-    RepeatAction,
-    ScenarioError,
-    Until,
-    Vm,
-    WaitAction,
-    WaitForAction,
-)
+from forenotice.emulator.scenarios.format import Origin, ScenarioError, Until, Vm
 from forenotice.settings.spans import Span
 
 WHOLE = """\
@@ -81,7 +69,7 @@ def test_a_scenario_is_read_whole() -> None:
     assert (scenario.resources, scenario.caller) == (("web-0",), "web-1")
     assert (scenario.group, scenario.listening) == (ScopeKind.PLACEMENT_GROUP, Listening.AUTO)
     announce, wait, wait_for, fault, repeat = (step.action for step in scenario.steps)
-    assert announce == AnnounceAction(
+    assert announce == actions.AnnounceAction(
         announce=Kind.HOST_UPDATE,
         id="update",
         resources=("web-1",),
@@ -90,17 +78,17 @@ def test_a_scenario_is_read_whole() -> None:
         description="Soon.",
         duration=9,
     )
-    assert isinstance(wait, WaitAction)
+    assert isinstance(wait, actions.WaitAction)
     assert (wait.at, wait.wait.least, wait.wait.most) == (Span(minutes=1), Span(minutes=5), Span(minutes=15))
-    assert wait_for == WaitForAction(wait_for="update", until=Until.APPROVED, at_most=Span(minutes=20))
-    assert isinstance(fault, FaultAction)
+    assert wait_for == actions.WaitForAction(wait_for="update", until=Until.APPROVED, at_most=Span(minutes=20))
+    assert isinstance(fault, actions.FaultAction)
     assert (fault.amount, fault.lasts, fault.times, fault.on) == (-Span(minutes=5), Span(minutes=1), 2, "polls")
-    assert repeat == RepeatAction(repeat=2)
+    assert repeat == actions.RepeatAction(repeat=2)
     (choice,) = scenario.steps[-1].steps
-    assert choice.action == ChooseAction(choose=1)
+    assert choice.action == actions.ChooseAction(choose=1)
     assert [(step.action, step.path) for step in choice.steps] == [
-        (FrozenAction(frozen=Span(seconds=5)), ("step", 4, "step", 0, "step", 0)),
-        (CancelAction(cancel="update"), ("step", 4, "step", 0, "step", 1)),
+        (actions.FrozenAction(frozen=Span(seconds=5)), ("step", 4, "step", 0, "step", 0)),
+        (actions.CancelAction(cancel="update"), ("step", 4, "step", 0, "step", 1)),
     ]
 
 
@@ -115,11 +103,11 @@ HEAD = 'title = "t"\nresources = ["web-0"]\n'
 STEP = '[[step]]\nannounce = "restart"\nid = "a"\n'
 WAIT = '[[step]]\nwait = "1s"\n'
 KINDS = f"announce in the scenario must be one of {', '.join(Kind)}"
+TWICE = "[[step]]\nrepeat = 999\n[[step.step]]\nrepeat = 2"
+FAILURE = STEP.replace("restart", "hardware-failure")
 BAD = [
     # Not TOML
     ("x\n", "3:2: this is not TOML: expected '=' after a key in a key/value pair"),
-    ('x = "', "3:6: this is not TOML: unterminated string"),
-    ("x = [1,", "3:8: this is not TOML: invalid value"),
     ("x = 1\nx = 2\n", "4:6: this is not TOML: cannot overwrite a value"),
     # Keys
     (f'vmss = ["a"]\n{WAIT}', "3:1: there is no key 'vmss'; did you mean 'vms'?"),
@@ -129,7 +117,7 @@ BAD = [
     ('[[step]]\nwait = "1s"\nuntil = "gone"\n', "5:1: there is no key 'until'; there are at, wait"),
     (
         '[[step]]\nrepeat = 2\nsteps = 1\n[[step.step]]\nwait = "1s"',
-        "5:1: there is no key 'steps'; did you mean 'step'?",
+        "5:1: there is no key 'steps'; did you mean 'step",
     ),
     # Steps
     ("", "1:1: there are no steps: begin each with [[step]]"),
@@ -138,70 +126,43 @@ BAD = [
     ("step = 1\n", "3:1: begin each step with [[step]], in two brackets"),
     ('[[step]]\nat = "1s"\n', "3:1: the step does not say what to do: give one of announce, wait, "),
     ('[[step]]\nanounce = "restart"\n', "4:1: there is no step 'anounce'; did you mean 'announce'?"),
-    (
-        '[[step]]\nwait = "1s"\ncancel = "a"\n',
-        "5:1: a step does one thing: begin another [[step]] for 'cancel', after 'wait'",
-    ),
+    ('[[step]]\nwait = "1s"\ncancel = "a"\n', "5:1: a step does one thing: begin another [[step]] for 'cancel', after"),
     ("[[step]]\nrepeat = 2\n[[step.step]]\nwiat = 1\n", "6:1: there is no step 'wiat'; did you mean 'wait'?"),
     # Types and values
     (f"seed = 1.5\n{WAIT}", "3:1: seed in the scenario must be an integer, not a number"),
-    (f"seed = true\n{WAIT}", "3:1: seed in the scenario must be an integer, not true or false"),
-    (f"description = []\n{WAIT}", "3:1: description in the scenario must be a string, not a list"),
     (f'repeat = "never"\n{WAIT}', "3:1: repeat in the scenario must be"),
-    (f"repeat = 0\n{WAIT}", "3:1: repeat in the scenario must be at least 1"),
     (f"[[step]]\nrepeat = 10001\n[[step.step]]\n{WAIT[9:]}", "4:1: repeat in the scenario must be at most 10000"),
-    (f'listening = "often"\n{WAIT}', "3:1: listening in the scenario must be one of auto, always, never"),
-    (
-        f'group = "standalone"\n{WAIT}',
-        "3:1: group in the scenario must be one of availability-set, placement-group, cloud-service",
-    ),
-    (f"vms = [1]\n{WAIT}", "3:8: vms[0] in the scenario must be a string or an object, not an integer"),
-    (
-        f'vms = ["a", {{ name = "b", update_domain = 1000 }}]\n{WAIT}',
-        "3:27: vms[1].update_domain in the scenario must be at most 999",
-    ),
+    (f'group = "standalone"\n{WAIT}', "3:1: group in the scenario must be one of availability-set, placement-group,"),
+    (f'vms = ["a", {{ name = "b", update_domain = 1000 }}]\n{WAIT}', "3:27: vms[1].update_domain in the scenario must"),
     ('[[step]]\nannounce = "rebot"\n', "4:1: announce in the scenario must be one of restart, redeploy, "),
     ('[[step]]\nannounce = "reboot"\n', f"4:1: {KINDS}: did you mean restart or host-reboot?"),
     ('[[step]]\nannounce = "Freeze"\n', f"4:1: {KINDS}: did you mean host-update or live-migration?"),
-    ('[[step]]\nannounce = "preempt"\n', f"4:1: {KINDS}: did you mean eviction?"),
-    ('[[step]]\nannounce = "terminate"\n', f"4:1: {KINDS}: did you mean deletion?"),
-    (
-        '[[step]]\nannounce = "restart"\nresources = "a"\n',
-        "5:1: resources in the scenario must be a list, not a string",
-    ),
     (
         '[[step]]\nannounce = "restart"\nresources = ["web-0",\n 1]\n',
-        "6:2: resources[1] in the scenario must be a string",
+        "6:2: resources[1] in the scenario must be",
     ),
     (
         f'{STEP}[[step]]\nwait_for = "a"\nuntil = "over"\n',
-        "8:1: until in the scenario must be one of approved, started, gone",
+        "8:1: until in the scenario must be one of approved",
     ),
-    (f"description = {{ a = 1 }}\n{WAIT}", "3:1: description in the scenario must be a string, not an object"),
     (f"title2 = 1\nseed = {'9' * 90}\n{WAIT}", "3:1: there is no key 'title2'; did you mean 'title'?"),
     # Durations
-    ("[[step]]\nwait = 5\n", '4:1: 5 is not a duration: give one such as "30s", "5m" or "2h"'),
     ("[[step]]\nwait = 2020-01-01\n", '4:1: 2020-01-01 is not a duration: give one such as "30s", "5m" or "2h"'),
     ("[[step]]\nwait = [true, 07:32:00]\n", "4:1: true is not a duration: give one such as"),
     ('[[step]]\nwait = "5 minutes"\n', "4:1: '5 minutes' is not a duration: give one such as"),
     ('[[step]]\nwait = ["5m"]\n', "4:1: a random wait is a list of the shortest and the longest, such as"),
     ('[[step]]\nwait = ["5m", "1m"]\n', "4:1: a random wait is a list of the shortest and the longest, such as"),
-    ('[[step]]\nwait = "1s"\nat = "soon"\n', "5:1: 'soon' is not a duration"),
     ('[[step]]\nannounce = "restart"\nnotice = "400d"\n', "5:1: '400d' is too long: give at most 366d"),
     # Faults
     ('[[step]]\nfault = "emtpy-body"\n', "4:1: there is no fault 'emtpy-body'; did you mean 'empty-body'?"),
     ('[[step]]\nclear = "nothing"\n', "4:1: there is no fault 'nothing'; there are "),
-    ('[[step]]\nfault = "latency"\namount = 2\n', '5:1: 2 is not a duration: give one such as "30s"'),
     ('[[step]]\nfault = "latency"\namount = "-2s"\n', "5:1: the amount of latency cannot be negative"),
-    ('[[step]]\nfault = "reset"\namount = "2s"\n', "5:1: reset has no amount: leave it out"),
     ('[[step]]\nfault = "reset"\non = "mondays"\n', "5:1: on in the scenario must be one of polls, approvals, all"),
     ('[[step]]\nfault = "latency"\nlasts = "0s"\n', "5:1: a fault cannot last no time: give a duration such as 30s"),
-    ('[[step]]\nlasts = "20m"\nfault = "frozen"\n', "4:1: the amount of frozen is too long: give at most 10m"),
     (
         '[[step]]\nfault = "frozen"\nlasts = "20m"\namount = "1s"\n',
-        "5:1: frozen lasts for its amount: give one of the two",
+        "5:1: frozen lasts for its amount: give one",
     ),
-    ('[[step]]\nfrozen = "0s"\n', "4:1: frozen cannot last no time: give a duration such as 5s"),
     ('[[step]]\nfrozen = "1h"\n', "4:1: the amount of frozen is too long: give at most 10m"),
     # Names
     (f'vms = ["a", "a"]\n{WAIT}', "3:13: two VMs are called 'a'"),
@@ -217,28 +178,16 @@ BAD = [
     (f'[[step]]\nwait_for = "a"\n{STEP}', "4:1: 'a' is not certain to have been announced by then"),
     (
         f'[[step]]\nchoose = 1\n{STEP.replace("step", "step.step")}[[step]]\ncancel = "a"\n',
-        "9:1: 'a' is not certain to have been announced by then",
+        "9:1: 'a' is not certain",
     ),
     # What can never be
-    (
-        STEP.replace("restart", "hardware-failure") + '[[step]]\ncancel = "a"\n',
-        "7:1: 'a' is Started at once: it cannot be",
-    ),
-    (
-        STEP.replace("restart", "hardware-failure") + '[[step]]\napprove = "a"\n',
-        "7:1: 'a' is Started at once: nobody can",
-    ),
-    (
-        STEP.replace("restart", "hardware-failure") + '[[step]]\nwait_for = "a"\nuntil = "approved"\n',
-        "7:1: 'a' is Started at once: nobody can approve it",
-    ),
+    (f'{FAILURE}[[step]]\ncancel = "a"\n', "7:1: 'a' is Started at once: it cannot be cancelled"),
+    (f'{FAILURE}[[step]]\napprove = "a"\n', "7:1: 'a' is Started at once: nobody can approve it"),
+    (f'{FAILURE}[[step]]\nwait_for = "a"\nuntil = "approved"\n', "7:1: 'a' is Started at once: nobody can approve it"),
     ('[[step]]\nannounce = "hardware-failure"\nnotice = "1m"\n', "5:1: hardware fails without notice: leave this out"),
     ('[[step]]\nchoose = 2\n[[step.step]]\nwait = "1s"\n', "4:1: 2 steps cannot be chosen from 1"),
     # Sizes
-    (
-        "[[step]]\nrepeat = 999\n[[step.step]]\nrepeat = 2\n[[step.step.step]]\n" + WAIT[9:],
-        "3:1: one round plays more",
-    ),
+    (f"{TWICE}\n[[step.step.step]]\n{WAIT[9:]}", "3:1: one round plays more"),
     (f"vms = {['vm-' + str(n) for n in range(1001)]}\n{WAIT}", "3:1: there are 1001 VMs: at most 1000"),
 ]
 
@@ -278,23 +227,9 @@ def test_a_text_that_is_no_scenario_is_refused(text: str, said: str) -> None:
     assert refused.value.message.startswith(said)
 
 
-PIECES = (
-    "[[step]]",
-    "[step]",
-    "=",
-    "announce",
-    '"restart"',
-    "{",
-    "}",
-    "[",
-    "]",
-    ",",
-    "vms",
-    "name",
-    "1",
+PIECES = (*"[[step]] [step] = announce { } [ ] , vms name 1 #".split(), '"restart"', '"', "\n")  # noqa: SIM905
+    *["[[step]]", "[step]", "=", "announce", '"restart"', "{", "}", "[", "]", ",", "vms", "name", "1", '"', "#"],
     "\n",
-    '"',
-    "#",
 )
 
 
@@ -303,3 +238,20 @@ PIECES = (
 def test_whatever_is_written_is_read_or_refused(text: str) -> None:
     with suppress(ScenarioError):
         reader.read(HEAD + text, "my.toml")
+
+
+@pytest.mark.parametrize(
+    ("caller", "names", "expected"),
+    [("b", ("x", "y"), "y"), ("b", ("x",), "x"), ("c", ("x",), "c"), ("a", ("x", "y", "z"), "x")],
+)
+def test_callers_are_who_took_the_place_of_the_caller(caller: str, names: tuple[str, ...], expected: str) -> None:
+    text = f'title = "t"\nvms = ["a", "b", "c"]\nresources = ["a", "b"]\nas = "{caller}"\n{STEP}'
+    scenario = reader.read(text, "my.toml").on(names)
+    assert (scenario.caller, scenario.resources) == (expected, names)
+    assert {vm.name for vm in scenario.vms} == {*names, "c"}
+
+
+def test_each_takes_the_update_domain_of_the_one_before_it() -> None:
+    vms = '[{ name = "a", update_domain = 2 }, { name = "b", update_domain = 1 }]'
+    scenario = reader.read(f'title = "t"\nvms = {vms}\nresources = ["a", "b"]\n{STEP}', "my.toml")
+    assert [(vm.name, vm.update_domain) for vm in scenario.on(("x", "y", "z")).vms] == [("x", 2), ("y", 1), ("z", 2)]

@@ -225,7 +225,7 @@ def test_started_at_once_over_at_once_or_nothing() -> None:
     line, *_ = preview.timeline(scenario(cancelled.format("")))
     assert line == "  Reboot  web-0, web-1  ✕"
     # Silence has approved it: what comes too late is not drawn.
-    line, *_ = preview.timeline(scenario(f'listening = "auto"\n{cancelled.format("at = '1m'" + chr(10))}'))
+    line, *_ = preview.timeline(scenario('listening = "auto"\n' + cancelled.format('at = "1m"\n')))
     assert ("┝━" in line, "✕" in line) == (True, False)
     assert len(preview.timeline(scenario('[[step]]\nwait = "1m"\n'))) == 2
 

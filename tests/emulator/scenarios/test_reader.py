@@ -227,10 +227,7 @@ def test_a_text_that_is_no_scenario_is_refused(text: str, said: str) -> None:
     assert refused.value.message.startswith(said)
 
 
-PIECES = (*"[[step]] [step] = announce { } [ ] , vms name 1 #".split(), '"restart"', '"', "\n")  # noqa: SIM905
-    *["[[step]]", "[step]", "=", "announce", '"restart"', "{", "}", "[", "]", ",", "vms", "name", "1", '"', "#"],
-    "\n",
-)
+PIECES = ("[[step]]", "[step]", "announce", '"restart"', "vms", "name", *'={}[],1\n"#')
 
 
 @settings(deadline=None)

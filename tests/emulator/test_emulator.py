@@ -3,30 +3,35 @@
 import itertools
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from http.client import HTTPConnection, IncompleteRead
 from time import monotonic
 
 import pytest
 import requests
 from tests.acceptance.running import until
 
+from forenotice.clock import SystemClock
 from forenotice.core import errors
 from forenotice.core.operations import Event, Kind, Status
-from forenotice.emulator.emulator import Emulator
+from forenotice.emulator import faults
+from forenotice.emulator.emulator import EmulatedClock, Emulator
+from forenotice.emulator.faults import Delay
 from forenotice.emulator.scenarios import catalogue, reader
 from forenotice.emulator.simulation import Announcement
 from forenotice.runtime import Runtime
 from forenotice.settings import Address
+from forenotice.wire import versions
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 
 
 @contextmanager
-def running(*, virtual: bool = True, runtime: Runtime | None = None) -> Iterator[Emulator]:
+def running(*, virtual: bool = True, runtime: Runtime | None = None, names: Sequence[str] = ()) -> Iterator[Emulator]:
     emulator = Emulator(as_vm="web-0", virtual=virtual, runtime=runtime)
-    emulator.start()
+    emulator.start(names=names)
     try:
         yield emulator
     finally:
@@ -116,17 +121,10 @@ def test_a_scenario_that_waits_for_an_approval_goes_on_with_it() -> None:
 
 
 def test_only_a_name_that_was_given_leads_here() -> None:
-    emulator = Emulator(as_vm="web-0", virtual=True)
-    at = emulator.start(names=["emulator"])
-    try:
-        url = f"http://{at}/metadata/scheduledevents?api-version=2020-07-01"
-
-        def status(host: str) -> int:
-            return requests.get(url, headers={"Metadata": "true", "Host": host}, timeout=60).status_code
-
-        assert [status(host) for host in ("169.254.169.254", "emulator:8254", "rebound.example")] == [200, 200, 400]
-    finally:
-        emulator.stop()
+    with running(names=["emulator"]) as emulator:
+        url = f"http://{emulator.address}/metadata/scheduledevents?api-version=2020-07-01"
+        for host, status in (("169.254.169.254", 200), ("emulator:8254", 200), ("rebound.example", 400)):
+            assert requests.get(url, headers={"Metadata": "true", "Host": host}, timeout=60).status_code == status
 
 
 def test_a_port_that_is_taken_leaves_nothing_behind() -> None:
@@ -262,3 +260,92 @@ def test_half_a_request_does_not_hold_up_the_end() -> None:
         began = monotonic()
         emulator.stop()
         assert monotonic() - began < 1.5
+
+
+# The response that a poll would get
+
+
+def polled(emulator: Emulator) -> tuple[int | None, bytes]:
+    connection = HTTPConnection(emulator.address.host, emulator.address.port, timeout=60)
+    try:
+        connection.request("GET", "/metadata/scheduledevents?api-version=2020-07-01", headers={"Metadata": "true"})
+        response = connection.getresponse()
+        return response.status, response.read()
+    except IncompleteRead as error:
+        return response.status, error.partial
+    except ConnectionResetError:
+        return None, b""
+    finally:
+        connection.close()
+
+
+def test_faults_are_previewed_and_not_used_up() -> None:
+    with running() as emulator:
+        for fault in faults.ALL:
+            if isinstance(fault.effect, Delay):
+                continue
+            emulator.reset()
+            emulator.announce(restart())
+            emulator.switch_on(fault.name, times=1, on="polls")
+            emulator.announce(Announcement(kind=Kind.HOST_UPDATE, resources=("web-0",)))
+            first, second = (emulator.preview_poll("web-0", versions.NEWEST) for _ in range(2))
+            assert first == second
+            assert first.faults == fault.name
+            assert (first.status, first.body) == polled(emulator), fault.name
+            assert len(emulator.requests) == 1
+            assert emulator.preview_poll("web-0", versions.NEWEST).faults is None
+        emulator.switch_on("slow-first-answer", amount=MINUTE)
+        emulator.switch_on("error-503", on="approvals")
+        for _ in range(2):
+            found = emulator.preview_poll("web-0", versions.NEWEST)
+            assert (found.status, found.faults) == (200, "slow-first-answer")
+            emulator.advance(60 * MINUTE)
+        with pytest.raises(errors.NotFoundError, match="there is no VM 'web-9'"):
+            emulator.preview_poll("web-9", versions.NEWEST)
+
+
+# The clock
+
+
+def test_a_virtual_clock_stands_until_it_is_moved() -> None:
+    clock = EmulatedClock(virtual=True)
+    began = clock.now()
+    assert began.microsecond == 0
+    clock.not_below(began + timedelta(days=1))
+    clock.not_below(began)
+    for never in (clock.resume, clock.catch_up):
+        never()
+        assert (clock.stands, clock.now()) == (True, began + timedelta(days=1))
+
+
+def test_a_clock_goes_on_from_where_it_was_paused_or_moved_to() -> None:
+    clock, system = EmulatedClock(), SystemClock()
+    assert abs(clock.now() - system.now()) < 5 * SECOND
+    clock.pause()
+    began = clock.now()
+    clock.not_below(began + 60 * MINUTE)
+    assert (clock.stands, clock.now()) == (True, began + 60 * MINUTE)
+    clock.pause()
+    clock.resume()
+    assert not clock.stands
+    assert timedelta(0) <= clock.now() - began - 60 * MINUTE < 30 * SECOND
+    assert clock.ahead > 59 * MINUTE
+    clock.not_below(system.now() + timedelta(days=1))
+    first = clock.now()
+    assert timedelta(days=1) <= first - system.now() + SECOND
+    # One that is ahead has nothing to catch up with.
+    clock.catch_up()
+    assert first <= clock.now() < first + 60 * MINUTE
+
+
+def test_a_clock_that_is_behind_catches_up() -> None:
+    clock, system = EmulatedClock(), SystemClock()
+    for go_on in (clock.pause, clock.resume):
+        clock.pause()
+        while (machine := system.now()) <= clock.now():
+            pass
+        go_on()
+        assert clock.now() < system.now()
+        clock.catch_up()
+        assert clock.now() >= machine
+        assert clock.ahead <= timedelta(0)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,6 +18,8 @@ from tests.acceptance.running import DEADLINE, PROGRAMS, environment, run, until
 from tests.emulator.controlled import Controlled, controlled
 
 from forenotice.emulator import command, foreground
+from forenotice.emulator.emulator import Emulator
+from forenotice.emulator.run import ActivityLog
 from forenotice.emulator.scenarios import catalogue
 
 PROGRAM = str(PROGRAMS / "forenotice")
@@ -250,3 +253,49 @@ def test_a_port_that_only_root_may_have(tmp_path: Path) -> None:
     ran = run(*as_others, PROGRAM, "emulate", "--port", "80", "--control", "127.0.0.1:0", env=environment(tmp_path))
     assert ran.returncode == 1
     assert "127.0.0.1:80: Permission denied; ports below 1024 are root's (or CAP_NET_BIND_SERVICE)" in ran.stderr
+
+
+# The log of what happens
+
+
+def actions(log: ActivityLog) -> list[str]:
+    return [each.action for each in log.wait()]
+
+
+def test_each_thing_is_reported_once_with_deviations() -> None:
+    emulator = Emulator(as_vm="web-0", virtual=True)
+    emulator.start()
+    log = ActivityLog(emulator)
+    assert log.wait() == []
+    emulator.play(catalogue.load_any("maintenance-cancelled"))
+    assert actions(log) == ["scenario.started", "event.scheduled", "scenario.waits"]
+    emulator.approve(emulator.simulation.live[0].id, "operator")
+    approved, started = log.wait()
+    assert (approved.action, started.action) == ("event.approved", "event.started")
+    assert approved.message.endswith(" was approved by an operator in its guests' place.")
+    emulator.advance(timedelta(minutes=8))
+    (late,) = log.wait()
+    assert (late.action, "it is too late to cancel it" in late.message) == ("scenario.differs", True)
+    emulator.advance(timedelta(minutes=30))
+    assert actions(log) == ["event.completed", "scenario.ended"]
+    emulator.switch_on("stale-document")
+    emulator.switch_on("latency", lasts=timedelta(minutes=1))
+    assert [each.message for each in log.wait()] == ["latency is switched on", "stale-document is switched on"]
+    emulator.advance(timedelta(minutes=2))
+    assert [each.message for each in log.wait()] == ["latency is over", "stale-document is over"]
+    emulator.reset()
+    assert actions(log) == ["emulator.reset"]
+    assert log.wait() == []
+    emulator.stop()
+
+
+def test_a_clock_that_is_paused_and_resumed_is_reported() -> None:
+    emulator = Emulator(as_vm="web-0")
+    emulator.start()
+    log = ActivityLog(emulator)
+    log.wait()
+    emulator.pause()
+    assert [(each.action, each.message) for each in log.wait()] == [("clock.paused", "the clock stands still")]
+    emulator.resume()
+    assert [(each.action, each.message) for each in log.wait()] == [("clock.resumed", "the clock goes on")]
+    emulator.stop()

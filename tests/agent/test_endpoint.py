@@ -46,6 +46,14 @@ def polled(
             found.stop()
 
 
+def until_named(inbox: Inbox) -> Iterator[None]:
+    """Polls go on meanwhile, so each of them coming in time is not enough."""
+    deadline = time.monotonic() + 60
+    while inbox.get(timeout=60) != Named("web-0"):
+        assert time.monotonic() < deadline, "the endpoint is never asked for the name again"
+        yield
+
+
 def news(document: Document | None = None, *, error: str = "", at: float = 1.0, **more: Any) -> News:
     usual = {"changed": bool(document), "date": None, "asked_at": at, "answered_at": at}
     return News(document=document, error=EndpointError(error) if error else None, **{**usual, **more})
@@ -68,9 +76,11 @@ def test_polls_are_not_held_until_the_name_is_known() -> None:
         return answer("200 OK", document(), 'ETag: "1"')
 
     with polled(script, at_once=0) as (_, inbox, log):
-        while inbox.get(timeout=60) != Named("web-0"):
+        for _ in until_named(inbox):
             pass
+        deadline = time.monotonic() + 60
         while not waits[-1]:
+            assert time.monotonic() < deadline, "no poll is held"
             inbox.get(timeout=60)
     assert waits[:4] == [False] * 4
     assert "name.failed" in log.getvalue()
@@ -103,7 +113,7 @@ def test_while_its_name_is_a_guess_polls_are_not_held_and_it_asks_again_soon() -
         guess = inbox.get(timeout=60)
         assert isinstance(guess, Named)
         assert guess != Named("web-0")
-        while inbox.get(timeout=60) != Named("web-0"):
+        for _ in until_named(inbox):
             assert not any(waits)
     assert 1 < NAME_AGAIN < 10
 

@@ -182,7 +182,7 @@ def test_switching_off_ends_a_delay_and_a_request_delayed_twice_waits_for_both(s
     server.switch_on("frozen", amount=2 * SHORT)
     before = monotonic()
     waiting.send(request())
-    until(lambda: server.faults.delayed)
+    until(lambda: server.faults.delayed > 0)
     server.faults.switch_off("latency")
     assert waiting.reply().status == 200
     assert monotonic() - before >= 0.05

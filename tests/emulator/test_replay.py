@@ -185,7 +185,7 @@ def test_what_other_servers_write_is_understood() -> None:
     [step] = planned(made(said(0, json.dumps({"Events": [odd], "DocumentIncarnation": "7"}))))
     assert step.document is not None
     more = {"Resources": odd["Resources"], "Description": "", "EventSource": "User", "DurationInSeconds": 9}
-    assert json.loads(wire_document.render(step.document, versions.NEWEST)) == json.loads(body(7, event(**more)))
+    assert json.loads(wire_document.render(step.document, versions.NEWEST)) == json.loads(body(7, {**event(), **more}))
 
 
 def test_numbers_and_times_beyond_all_bounds_are_borne() -> None:

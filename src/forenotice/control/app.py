@@ -17,9 +17,10 @@ from forenotice.control.responses import JsonResponse
 from forenotice.control.router import Route, Router, respond
 from forenotice.control.stream import Tail
 from forenotice.core import errors, explanations
+from forenotice.core.timing import CLOCK_TOLERANCE
 from forenotice.logs import log
 from forenotice.service import housekeeping, results, tokens
-from forenotice.service.service import CLOCK_TOLERANCE, Service
+from forenotice.service.service import Service
 from forenotice.service.tokens import Caller
 
 LARGEST = 4 * 1024 * 1024

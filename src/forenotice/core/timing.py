@@ -8,6 +8,9 @@ from forenotice.core import backoff
 STARTED_SHOWN = timedelta(seconds=2)
 """How long Started stays listed at least, whatever the speed."""
 
+CLOCK_TOLERANCE = timedelta(seconds=5)
+"""By how much two clocks may differ before anybody is warned; a jump is measured with it too."""
+
 ENDED_APPROVABLE = timedelta(hours=1)
 """How long an ended event still answers 200 to an approval."""
 

@@ -5,8 +5,9 @@ from datetime import datetime, timedelta
 import structlog
 
 from forenotice.core import documents, errors, lifecycle
+from forenotice.core.timing import CLOCK_TOLERANCE
 from forenotice.service.calls import REMEMBERED, Call
-from forenotice.service.service import ALIVE_AT, ALLOWANCES, CLOCK_TOLERANCE, MARK, Service, UnitOfWork
+from forenotice.service.service import ALIVE_AT, ALLOWANCES, MARK, Service, UnitOfWork
 from forenotice.store.transaction import Transaction
 from forenotice.views.history import AcceptedClock
 

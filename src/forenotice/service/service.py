@@ -14,7 +14,7 @@ from forenotice.core.draft import NO_LIMITS, Changes, Draft, UserLimits, World
 from forenotice.core.journal import SYSTEM, Repeats
 from forenotice.core.operations import Status
 from forenotice.core.selectors import Selector
-from forenotice.core.timing import Timing
+from forenotice.core.timing import CLOCK_TOLERANCE, Timing
 from forenotice.drivers.call_queue import CallQueue, DriverChoice
 from forenotice.failures import Failures
 from forenotice.liveness import Liveness
@@ -45,9 +45,7 @@ COMMIT_SHARE = 0.5
 """The part of an allowance that is kept for the commit itself."""
 
 SAME_JUMP = timedelta(minutes=1)
-"""All servers on a database notice a jump of its clock within this time, and measure it with this tolerance:"""
-CLOCK_TOLERANCE = timedelta(seconds=5)
-
+"""All servers on a database notice a jump of its clock within this time."""
 ALIVE_AT, MARK, JUMP = "alive_at", "clock_mark", "clock_jump"
 
 

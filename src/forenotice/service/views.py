@@ -17,8 +17,7 @@ from forenotice.core.lifecycle import is_listening
 from forenotice.core.operations import Event, Kind, Operation, Status
 from forenotice.core.rollout_plan import Plan, PlannedHost, expected
 from forenotice.core.rollouts import KINDS, Rollout, RolloutHost, RolloutHostStatus, RolloutSpec, Tally
-from forenotice.core.timing import Timing
-from forenotice.service.service import CLOCK_TOLERANCE
+from forenotice.core.timing import CLOCK_TOLERANCE, Timing
 from forenotice.views import fleet, history, maintenance, rollouts
 
 S = TypeVar("S", bound=msgspec.Struct)

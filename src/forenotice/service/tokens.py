@@ -13,7 +13,7 @@ import structlog
 
 from forenotice import data_directory
 from forenotice.core import errors, fleet, roles
-from forenotice.core import roles as network
+from forenotice.core.draft import World
 from forenotice.core.roles import Access, Role
 from forenotice.service import views
 from forenotice.service.calls import SYSTEM, Call, command
@@ -78,16 +78,23 @@ def create(
     """`expires_in` may be NEVER; None: LIFETIME."""
     fleet.require_name("token", name)
     roles.access(role, scopes)
-    lasts = LIFETIME if expires_in is None else expires_in
-    _require_lasting(lasts)
-    found = network.parse_networks(networks)
+    lasts = _required_lifetime(LIFETIME if expires_in is None else expires_in)
+    found = roles.parse_networks(networks)
 
     def work(unit: UnitOfWork) -> shown.CreatedToken:
-        _require_new(unit, name)
+        # The journal tells who did something by the name of the token.
+        for known in unit.transaction.tokens.page():
+            if known.name == name and _is_valid(known, unit.now):
+                raise errors.ConflictError(
+                    f"there is already a token {name!r}: choose another name, or revoke {known.id}",
+                    name=name,
+                    token=known.id,
+                    role=known.role,
+                    scopes=known.selector,
+                )
         token, secret = _new(unit, name, role)
         token = replace(token, selector=scopes, networks=found, expires_at=_end(unit, lasts))
-        _note(unit, token, "token.created", call)
-        return shown.CreatedToken(**msgspec.structs.asdict(_view(token)), token=secret)
+        return _noted(unit, token, "token.created", call, secret)
 
     return command(service, call, shown.CreatedToken, work, shown_once="token")
 
@@ -100,29 +107,29 @@ def rotate(
     The token starts a new lifetime of the same length, unless `expires_in` says otherwise."""
     if not timedelta(0) <= overlap <= LONGEST_OVERLAP:
         raise errors.RefusedError(f"the old secret cannot overlap so long: give 0s to {LONGEST_OVERLAP.days}d")
-    _require_lasting(LIFETIME if expires_in is None else expires_in)
+    if expires_in is not None:
+        _required_lifetime(expires_in)
+    before: list[str] = []
 
     def work(unit: UnitOfWork) -> shown.CreatedToken:
         token = unit.transaction.tokens.by_id(token_id)
         if token is None or not _is_valid(token, unit.now):
-            raise errors.NotFoundError(f"there is no token {token_id!r} that is still valid", token=token_id)
-        lasts = expires_in or _lifetime(token)
+            raise _not_found(token_id, " that is still valid")
+        known = NEVER if token.expires_at is None else token.expires_at - (token.renewed_at or token.created_at)
         secret = _secret()
         rotated = replace(
             token,
             digest=digest_of(secret),
-            expires_at=_end(unit, lasts),
+            expires_at=_end(unit, expires_in or known),
             renewed_at=unit.now,
             previous_digest=token.digest if overlap else None,
             previous_until=unit.now + overlap if overlap else None,
         )
         if not overlap:
             unit.transaction.sessions.keep_newest(token.id, 0)
-        _note(unit, rotated, "token.rotated", call)
         before.append(token.digest)
-        return shown.CreatedToken(**msgspec.structs.asdict(_view(rotated)), token=secret)
+        return _noted(unit, rotated, "token.rotated", call, secret)
 
-    before: list[str] = []
     made = command(service, call, shown.CreatedToken, work, shown_once="token")
     if before and service.token_file is not None and made.token is not None:
         _replace(service.token_file, before[-1], made.token)
@@ -153,7 +160,7 @@ def create_first(service: Service, keep: Callable[[str], None]) -> bool:
             return False
         token, secret = _new(unit, "admin", Role.ADMIN)
         keep(secret)
-        _note(unit, token, "token.created", SYSTEM)
+        _noted(unit, token, "token.created", SYSTEM, secret)
         return True
 
     return service.transact(work)
@@ -175,17 +182,17 @@ def show(service: Service, token_id: str) -> shown.Token:
     with service.store.read() as reader:
         token = reader.tokens.by_id(token_id)
     if token is None:
-        raise errors.NotFoundError(f"there is no token {token_id!r}", token=token_id)
+        raise _not_found(token_id)
     return _shown(service, token)
 
 
 def revoke(service: Service, call: Call, token_id: str) -> shown.Token:
     def work(unit: UnitOfWork) -> shown.Token:
         if not unit.transaction.tokens.revoke(token_id, unit.now):
-            raise errors.NotFoundError(f"there is no token {token_id!r} that is still valid", token=token_id)
+            raise _not_found(token_id, " that is still valid")
         revoked = unit.transaction.tokens.by_id(token_id)
         assert revoked is not None
-        draft = unit.draft(unit.transaction.worlds.load(), call)
+        draft = unit.draft(World(), call)
         draft.note("token.revoked", id=token_id, name=revoked.name)
         unit.keep(draft)
         return _view(revoked)
@@ -208,16 +215,12 @@ def authenticate(service: Service, bearer: str, origin: str = "") -> Caller:
     if token is None:
         raise errors.UnauthorizedError
     if not hmac.compare_digest(token.digest, digest):
-        _require_previous(token, digest, service.clock.now())
+        # The secret from before a rotation, within its overlap?
+        if not hmac.compare_digest(token.previous_digest or "", digest):
+            raise errors.UnauthorizedError
+        if token.previous_until is None or token.previous_until <= service.clock.now():
+            raise _refused(token, "this token was rotated: use its new secret")
     return admit(service, token, origin)
-
-
-def _require_previous(token: Token, digest: str, now: datetime) -> None:
-    """UnauthorizedError unless this is the secret from before a rotation, within its overlap."""
-    if not hmac.compare_digest(token.previous_digest or "", digest):
-        raise errors.UnauthorizedError
-    if token.previous_until is None or token.previous_until <= now:
-        raise _refused(token, "this token was rotated: use its new secret")
 
 
 def admit(service: Service, token: Token, origin: str) -> Caller:
@@ -229,11 +232,12 @@ def admit(service: Service, token: Token, origin: str) -> Caller:
         raise _refused(
             token, f"this token expired at {token.expires_at:%Y-%m-%d %H:%M} UTC: ask an administrator for a new one"
         )
-    if token.networks and not network.in_networks(token.networks, origin):
-        error = errors.ForbiddenError(f"this token may not be used from {origin or network.LOCAL}")
+    if token.networks and not roles.in_networks(token.networks, origin):
+        error = errors.ForbiddenError(f"this token may not be used from {origin or roles.LOCAL}")
         error.token = token.id
         raise error
-    _note_use(service, token, now)
+    if token.last_used_at is None or now - token.last_used_at > USE_NOTED_EVERY:
+        service.used[token.id] = now
     found = caller(token)
     if (scopes := found.access.scopes) is None or not scopes.named:
         return found
@@ -258,30 +262,18 @@ def digest_of(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def _require_new(unit: UnitOfWork, name: str) -> None:
-    """The journal tells who did something by the name of the token."""
-    for known in unit.transaction.tokens.page():
-        if known.name == name and _is_valid(known, unit.now):
-            raise errors.ConflictError(
-                f"there is already a token {name!r}: choose another name, or revoke {known.id}",
-                name=name,
-                token=known.id,
-                role=known.role,
-                scopes=known.selector,
-            )
+def _not_found(token_id: str, which: str = "") -> errors.NotFoundError:
+    return errors.NotFoundError(f"there is no token {token_id!r}{which}", token=token_id)
 
 
 def _is_valid(token: Token, now: datetime) -> bool:
     return token.revoked_at is None and (token.expires_at is None or token.expires_at > now)
 
 
-def _require_lasting(expires_in: timedelta) -> None:
+def _required_lifetime(expires_in: timedelta) -> timedelta:
     if expires_in <= timedelta(0):
         raise errors.RefusedError("a token that expires at once is of no use: give a time such as 90d")
-
-
-def _lifetime(token: Token) -> timedelta:
-    return NEVER if token.expires_at is None else token.expires_at - (token.renewed_at or token.created_at)
+    return expires_in
 
 
 def _end(unit: UnitOfWork, expires_in: timedelta) -> datetime | None:
@@ -293,24 +285,17 @@ def _secret() -> str:
 
 
 def _new(unit: UnitOfWork, name: str, role: str) -> tuple[Token, str]:
-    secret = _secret()
-    return Token(
-        id=unit.service.runtime.new_id(), name=name, role=role, digest=digest_of(secret), created_at=unit.now
-    ), secret
+    secret, token_id = _secret(), unit.service.runtime.new_id()
+    return Token(id=token_id, name=name, role=role, digest=digest_of(secret), created_at=unit.now), secret
 
 
-def _note(unit: UnitOfWork, token: Token, action: str, call: Call) -> None:
-    """Store it and journal it."""
+def _noted(unit: UnitOfWork, token: Token, action: str, call: Call, secret: str) -> shown.CreatedToken:
+    """Stored and journalled."""
     unit.transaction.tokens.put(token)
-    draft = unit.draft(unit.transaction.worlds.load(), call)
-    facts = {key: value for key, value in msgspec.to_builtins(_view(token)).items() if key in NOTED and value}
-    draft.note(action, **facts)
+    draft, view = unit.draft(World(), call), _view(token)
+    draft.note(action, **{key: value for key, value in msgspec.to_builtins(view).items() if key in NOTED and value})
     unit.keep(draft)
-
-
-def _note_use(service: Service, token: Token, now: datetime) -> None:
-    if token.last_used_at is None or now - token.last_used_at > USE_NOTED_EVERY:
-        service.used[token.id] = now
+    return shown.CreatedToken(**msgspec.structs.asdict(view), token=secret)
 
 
 def _shown(service: Service, token: Token) -> shown.Token:

@@ -1,6 +1,8 @@
 """A service on a real store, with a clock that the test moves and ticks that it asks for."""
 
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -8,18 +10,21 @@ from typing import Any
 from forenotice import demo
 from forenotice.core.documents import Document
 from forenotice.core.driver_calls import Task
+from forenotice.core.fleet import ScopeKind
 from forenotice.core.lifecycle import StartRequests
+from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind
 from forenotice.core.timing import Timing
 from forenotice.drivers.call_queue import CallTerms, Driver, DriverChoice
 from forenotice.drivers.registry import SimulatedDriver
 from forenotice.publication import Publication
 from forenotice.runtime import Runtime
-from forenotice.service import history, housekeeping, maintenance, queries, tick
+from forenotice.service import fleet, history, housekeeping, maintenance, queries, tick
 from forenotice.service.calls import Call
 from forenotice.service.guests import Guests
 from forenotice.service.service import Service
 from forenotice.store.database import Store
+from forenotice.views.fleet import HostChange, NewGroup, NewHost, PolicyChange, VmChange
 
 START = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
 OPERATOR = Call(actor="ada", token_id="t1")
@@ -139,8 +144,68 @@ class Rig:
     def approve(self, vm: str, scope: str, *event_ids: str) -> Exception | None:
         return self.guests.approve([StartRequests(vm=vm, scope=scope, event_ids=event_ids)])[0]
 
+    # As an operator
+
+    def approve_all(self, *operations: Any, call: Call = OPERATOR) -> None:
+        for event in (event for operation in operations for event in operation.events):
+            maintenance.approve(self.service, call, event.id)
+
+    def cancel(self, operation: Any) -> Any:
+        return maintenance.cancel_operation(self.service, OPERATOR, operation.id)
+
+    def set_policy(self, key: str, **policy: Any) -> None:
+        fleet.set_policy(self.service, OPERATOR, key, PolicyChange(**policy))
+
+    def set_host(self, name: str, **changes: Any) -> None:
+        fleet.set_host(self.service, OPERATOR, name, HostChange(**changes))
+
+    def set_vm(self, name: str, **changes: Any) -> Any:
+        return fleet.set_vm(self.service, OPERATOR, name, VmChange(**changes))
+
+    def add_host(self, name: str, **fields: Any) -> Any:
+        return fleet.add_host(self.service, OPERATOR, NewHost(name=name, **fields))
+
+    def add_group(self, name: str, kind: ScopeKind = ScopeKind.AVAILABILITY_SET, **policy: Any) -> Any:
+        return fleet.add_group(self.service, OPERATOR, NewGroup(name=name, kind=kind, policy=PolicyChange(**policy)))
+
+    def add_vm(self, name: str, host: str, **fields: Any) -> Any:
+        return fleet.add_vm(self.service, OPERATOR, VmSpec(name=name, host=host, **fields))
+
+    def remove_vm(self, name: str) -> None:
+        fleet.remove_vm(self.service, OPERATOR, name)
+
+    # What operators see
+
+    def vm(self, name: str) -> Any:
+        return queries.vm(self.service, name)
+
+    def operation(self, known: Any) -> Any:
+        """As it is now."""
+        return queries.operation(self.service, known.id)
+
     def event(self, event_id: str) -> Any:
         return queries.event(self.service, event_id)
 
+    def live_events(self) -> list[Any]:
+        return list(queries.events(self.service, live=True).items)
+
+    def explain(self, event_id: str) -> Any:
+        return queries.explain_event(self.service, event_id)
+
+    def entries(self, **filters: Any) -> list[Any]:
+        return list(history.page(self.service, limit=10_000, **filters).items)
+
     def actions(self, **filters: Any) -> list[str]:
-        return [entry.action for entry in history.page(self.service, limit=10_000, **filters).items]
+        return [entry.action for entry in self.entries(**filters)]
+
+
+def moment(text: str) -> datetime:
+    """`22:00` of the day when the clock of a test begins, or a whole date and time."""
+    return datetime.fromisoformat(f"{text if 'T' in text else f'{START:%Y-%m-%d}T{text}'}Z")
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
+    deadline, pause = time.monotonic() + seconds, threading.Event()
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
+        pause.wait(0.01)

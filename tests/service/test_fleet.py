@@ -204,10 +204,7 @@ def test_vms_stay_where_the_service_moved_them(rig: Rig) -> None:
     assert apply(rig, exported, dry_run=True) == kept
     differences = fleet.diff(rig.service, fleet.parse(msgspec.json.encode(exported), "json")).differences
     assert differences[0] == fleet_views.Difference(
-        action="change",
-        noun="vm",
-        name="pool_0",
-        fields={"host": fleet_views.Values(now="host-d", to="host-a")},
+        action="change", noun="vm", name="pool_0", fields={"host": fleet_views.Values(now="host-d", to="host-a")}
     )
     assert len(differences) == 3
     assert apply(rig, fleet.export(rig.service), prune=True) == []
@@ -265,12 +262,7 @@ def test_a_command_that_changes_nothing_is_in_the_journal_once_per_key(rig: Rig)
         "event.approve",
         "fleet.apply",
     ]
-    assert (found[0].host, found[1].scope, found[2].vm, found[4].event) == (
-        "host-a",
-        "group:web",
-        "db",
-        event,
-    )
+    assert (found[0].host, found[1].scope, found[2].vm, found[4].event) == ("host-a", "group:web", "db", event)
     assert {(entry.by, entry.origin, entry.reason) for entry in found} == {("ada", "192.0.2.7", "to be sure")}
 
 

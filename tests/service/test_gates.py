@@ -38,10 +38,7 @@ def checked(known: Gates, gate: str) -> tuple[bool, str, str]:
     [
         ("pass", (True, "exit code 0", "")),
         ("print('all is well')", (True, "exit code 0", "all is well")),
-        (
-            "import sys; print('x' * 100_000); print('lag \\x1b[31m9 s'); sys.exit(3)",
-            (False, "exit code 3", "lag 9 s"),
-        ),
+        ("import sys; print('x' * 100_000); print('lag \\x1b[31m9 s'); sys.exit(3)", (False, "exit code 3", "lag 9 s")),
     ],
 )
 def test_a_command_is_green_by_its_exit_code(code: str, result: tuple[bool, str, str]) -> None:

@@ -22,12 +22,7 @@ def test_the_life_of_an_event_is_told_to_its_end(rig: Rig) -> None:
     rig.approve("db", "vm:db", event.id)
     rig.run(120)
     told = history.page(rig.service, event=event.id.lower()).items
-    assert [entry.action for entry in told] == [
-        "event.scheduled",
-        "event.approved",
-        "event.started",
-        "event.completed",
-    ]
+    assert [entry.action for entry in told] == ["event.scheduled", "event.approved", "event.started", "event.completed"]
     assert told[-1].data["results"] == {"db": "done"}
     assert told[0].by == OPERATOR.actor
     of_vm = rig.actions(vm="db", since=START)

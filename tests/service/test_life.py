@@ -8,11 +8,9 @@ from tests.service.rig import OPERATOR, START, Rig
 from forenotice.core import errors
 from forenotice.core.driver_calls import Finished, Outcome, Task
 from forenotice.core.fleet import Listening
-from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind, Status
-from forenotice.service import fleet, history, housekeeping, maintenance, queries
+from forenotice.service import housekeeping, maintenance, queries
 from forenotice.store.database import Store
-from forenotice.views.fleet import HostChange, PolicyChange
 
 pytestmark = pytest.mark.both_databases
 
@@ -22,7 +20,7 @@ def test_a_restart_is_told_approved_and_carried_out(rig: Rig) -> None:
     (event,) = operation.events
     assert (event.type, event.source, event.status) == ("Reboot", "User", "Scheduled")
     assert timedelta(minutes=15) <= event.not_before - START <= timedelta(minutes=15, seconds=2)
-    explained = queries.explain_event(rig.service, event.id)
+    explained = rig.explain(event.id)
     assert "approval by web (web-0)" in explained.sentence
     assert explained.until == event.not_before
 
@@ -43,7 +41,7 @@ def test_a_host_update_waits_for_every_scope(rig: Rig) -> None:
     rig.approve("web-1", "group:web", by_scope["group:web"])
     rig.approve("db", "vm:db", by_scope["vm:db"])
     rig.tick()
-    assert "pool (pool_2 and pool_3)" in queries.explain_event(rig.service, by_scope["group:web"]).sentence
+    assert "pool (pool_2 and pool_3)" in rig.explain(by_scope["group:web"]).sentence
     rig.approve("pool_2", "group:pool", by_scope["group:pool"])
     rig.tick()
     assert {rig.event(event).status for event in by_scope.values()} == {"Started"}
@@ -72,32 +70,32 @@ def test_a_failed_host_is_left_at_once(rig: Rig) -> None:
     (restart,) = rig.schedule(Kind.RESTART, "web-2")
     (failure,) = rig.schedule(Kind.HARDWARE_FAILURE, "host-c")
     assert {event.status for event in failure.events} == {"Started"}
-    assert queries.operation(rig.service, restart.id).status == "Canceled"
+    assert rig.operation(restart).status == "Canceled"
     rig.run(40)
-    assert {queries.vm(rig.service, name).host for name in ("web-2", "pool_4")} == {"host-d"}
+    assert {rig.vm(name).host for name in ("web-2", "pool_4")} == {"host-d"}
     host = queries.host(rig.service, "host-c")
     assert (host.cordoned, host.vms, host.used) == (True, 0, 0)
 
 
 def test_a_failure_without_room_stays_started_until_there_is_some(rig: Rig) -> None:
-    fleet.set_host(rig.service, OPERATOR, "host-d", HostChange(cordoned=True))
+    rig.set_host("host-d", cordoned=True)
     (failure,) = rig.schedule(Kind.HARDWARE_FAILURE, "host-a")
     web = next(event.id for event in failure.events if event.scope == "group:web")
     rig.run(40)
-    assert "no host can take pool_0, pool_1 and web-0" in queries.explain_event(rig.service, web).sentence
-    fleet.set_host(rig.service, OPERATOR, "host-d", HostChange(cordoned=False))
+    assert "no host can take pool_0, pool_1 and web-0" in rig.explain(web).sentence
+    rig.set_host("host-d", cordoned=False)
     rig.run(40)
     assert rig.event(web).status == "Completed"
-    assert queries.vm(rig.service, "web-0").host == "host-d"
+    assert rig.vm("web-0").host == "host-d"
 
 
 def test_announced_maintenance_makes_way_for_those_of_a_failed_host(rig: Rig) -> None:
-    fleet.set_host(rig.service, OPERATOR, "host-d", HostChange(cordoned=True))
+    rig.set_host("host-d", cordoned=True)
     updates = rig.schedule(Kind.HOST_UPDATE, "host-a", "host-b")
     rig.schedule(Kind.HARDWARE_FAILURE, "host-c")
     rig.run(40)
-    assert queries.vm(rig.service, "batch").host == "host-a"
-    assert [queries.operation(rig.service, each.id).status for each in updates] == ["Canceled", "Scheduled"]
+    assert rig.vm("batch").host == "host-a"
+    assert [rig.operation(each).status for each in updates] == ["Canceled", "Scheduled"]
 
 
 def test_a_deletion_removes_the_vm_and_its_document(rig: Rig) -> None:
@@ -105,7 +103,7 @@ def test_a_deletion_removes_the_vm_and_its_document(rig: Rig) -> None:
     assert operation.events == []
     rig.run(8)
     with pytest.raises(errors.NotFoundError):
-        queries.vm(rig.service, "db")
+        rig.vm("db")
     assert rig.published.by_key["vm:db"].document is None
 
 
@@ -144,50 +142,33 @@ def test_after_the_last_try_it_has_failed(store: Store) -> None:
     rig = Rig(store, driver=Failing("pool_0", until=99)).settle_demo()
     (operation,) = rig.schedule(Kind.HARDWARE_FAILURE, "host-a")
     rig.run(20)
-    ended = queries.operation(rig.service, operation.id)
+    ended = rig.operation(operation)
     assert (ended.status, ended.failures) == ("Failed", {"pool_0": "out of order"})
-    (entry,) = history.page(rig.service, action="operation.failed").items
+    (entry,) = rig.entries(action="operation.failed")
     assert entry.data["results"] == {"pool_0": "out of order", "pool_1": "done", "web-0": "done"}
-    assert queries.vm(rig.service, "pool_1").host == "host-d"
-    assert queries.vm(rig.service, "pool_0").host == "host-a"
-
-
-def listen_by_polling(rig: Rig, key: str) -> None:
-    fleet.set_policy(rig.service, OPERATOR, key, PolicyChange(listening=Listening.AUTO))
+    assert rig.vm("pool_1").host == "host-d"
+    assert rig.vm("pool_0").host == "host-a"
 
 
 def test_a_first_poll_takes_back_what_silence_approved(rig: Rig) -> None:
     for key in ("vm:db", "group:web", "group:pool"):
-        listen_by_polling(rig, key)
+        rig.set_policy(key, listening=Listening.AUTO)
     (operation,) = rig.schedule(Kind.HOST_UPDATE, "host-b")
     assert {event.approved_by for event in operation.events} == {"silence"}
     rig.guests.heard({"vm:db": rig.clock.now()})
     rig.tick()
     (event,) = (event for event in operation.events if event.scope == "vm:db")
     assert rig.event(event.id).status == "Scheduled"
-    assert "approval by db" in queries.explain_event(rig.service, event.id).sentence
+    assert "approval by db" in rig.explain(event.id).sentence
     rig.approve("db", "vm:db", event.id)
     rig.tick()
     assert rig.event(event.id).status == "Started"
 
 
-def test_our_own_downtime_is_nobodys_silence(store: Store) -> None:
-    rig = Rig(store).settle_demo()
-    listen_by_polling(rig, "vm:db")
-    rig.guests.heard({"vm:db": rig.clock.now()})
-    housekeeping.run(rig.service)
-    rig.clock.advance(hours=30)
-    again = Rig(store, clock=rig.clock)
-    housekeeping.resume(again.service, alone=True)
-    assert queries.vm(again.service, "db").listening
-    again.clock.advance(hours=24)
-    assert not queries.vm(again.service, "db").listening
-
-
 def test_a_first_poll_counts_also_for_a_vm_that_was_there_before(rig: Rig) -> None:
     rig.guests.heard({"vm:db": rig.clock.now()})
-    fleet.remove_vm(rig.service, OPERATOR, "db")
-    fleet.add_vm(rig.service, OPERATOR, VmSpec(name="db", host="host-b"))
+    rig.remove_vm("db")
+    rig.add_vm("db", "host-b")
     (operation,) = rig.schedule(Kind.HOST_UPDATE, "host-b")
     (event,) = (event for event in operation.events if event.scope == "vm:db")
     assert event.implied
@@ -195,15 +176,22 @@ def test_a_first_poll_counts_also_for_a_vm_that_was_there_before(rig: Rig) -> No
     assert rig.event(event.id).approved_at is None
 
 
-def test_a_machine_that_slept_was_not_told_anything(rig: Rig) -> None:
-    listen_by_polling(rig, "vm:db")
-    housekeeping.run(rig.service)
+def test_downtime_is_not_silence_of_guests(rig: Rig) -> None:
+    """Neither while no process served, nor while the machine slept; and after that guests get time to poll."""
+    rig.set_policy("vm:db", listening=Listening.AUTO)
     rig.guests.heard({"vm:db": rig.clock.now()})
+    housekeeping.run(rig.service)
     (operation,) = rig.schedule(Kind.RESTART, "web-0")
     rig.clock.advance(hours=25)
     housekeeping.run(rig.service)
-    assert queries.vm(rig.service, "db").listening
+    assert rig.vm("db").listening
     rig.tick()
-    assert queries.operation(rig.service, operation.id).status == "Scheduled"
+    assert rig.operation(operation).status == "Scheduled"
     rig.run(35)
-    assert queries.operation(rig.service, operation.id).status == "Started"
+    assert rig.operation(operation).status == "Started"
+    rig.clock.advance(hours=30)
+    again = Rig(rig.service.store, clock=rig.clock)
+    housekeeping.resume(again.service, alone=True)
+    assert again.vm("db").listening
+    again.clock.advance(hours=24)
+    assert not again.vm("db").listening

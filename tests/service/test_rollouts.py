@@ -172,11 +172,7 @@ def test_what_was_planned_is_what_happens(rig: Rolling) -> None:
 
 def test_a_plan_changes_nothing(rig: Rolling) -> None:
     def everything() -> object:
-        listed = (
-            queries.operations(rig.service),
-            queries.events(rig.service),
-            every(rig.service),
-        )
+        listed = (queries.operations(rig.service), queries.events(rig.service), every(rig.service))
         return rig.journal, fleet.export(rig.service), listed, rig.next_due
 
     before = everything()

@@ -39,13 +39,7 @@ NOT_YET_KNOWN = "not yet known"
 
 
 def schedule(
-    service: Service,
-    call: Call,
-    *,
-    kind: Kind,
-    names: Sequence[str],
-    notice: timedelta | None = None,
-    reason: str = "",
+    service: Service, call: Call, *, kind: Kind, names: Sequence[str], notice: timedelta | None = None, reason: str = ""
 ) -> shown.Operations:
     """One operation for each VM or host named, or host selected: all of them or none."""
     _require_sound(call, kind, names)

@@ -162,9 +162,7 @@ def _by_wave(tally: Iterable[Tally]) -> list[rollouts.WaveProgress]:
         by_wave.setdefault(some.wave, []).append(some)
     return [
         rollouts.WaveProgress(
-            wave=wave + 1,
-            update_domains=_domains(some.update_domains for some in found),
-            progress=_progress(found),
+            wave=wave + 1, update_domains=_domains(some.update_domains for some in found), progress=_progress(found)
         )
         for wave, found in sorted(by_wave.items())
     ]

@@ -57,13 +57,5 @@ example(Entry, seq=1234, action="event.approved", origin="10.0.0.99", host=None,
 LAST_YEAR = NOW.replace(month=1, day=1, hour=0)
 example(Prune, before=LAST_YEAR, dry_run=True)
 example(
-    Pruned,
-    before=LAST_YEAR,
-    entries=5000,
-    operations=300,
-    events=320,
-    rollouts=1,
-    kept=12,
-    complete=True,
-    dry_run=True,
+    Pruned, before=LAST_YEAR, entries=5000, operations=300, events=320, rollouts=1, kept=12, complete=True, dry_run=True
 )

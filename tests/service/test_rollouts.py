@@ -8,8 +8,8 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, cast
 
-import msgspec
 import pytest
+from msgspec.structs import asdict
 from tests.service.rig import OPERATOR
 from tests.service.rolling import Failing, Rolling, request
 
@@ -21,10 +21,10 @@ from forenotice.core.windows import parse
 from forenotice.service import fleet, housekeeping, maintenance, queries, rollouts
 from forenotice.service.calls import Call
 from forenotice.service.gates import Gates
+from forenotice.service.service import Service
 from forenotice.ssrf import OutgoingClient
 from forenotice.store.database import Store
 from forenotice.store.opener import open_store
-from forenotice.views.fleet import HostChange, PolicyChange
 from forenotice.views.rollouts import ListedRollout, Progress
 
 HOSTS = "abcdef"
@@ -89,10 +89,35 @@ def live(rig: Rolling) -> dict[str, str]:
 every = partial(rollouts.page, access=EVERYTHING)
 
 
-def test_it_goes_from_wave_to_wave_and_ends(rig: Rolling) -> None:
+def progress(rig: Rolling, found: str) -> list[tuple[int, list[int], dict[str, int]]]:
+    return [
+        (wave.wave, wave.update_domains, {name: hosts for name, hosts in asdict(wave.progress).items() if hosts})
+        for wave in rig.show(found).by_wave
+    ]
+
+
+def test_it_goes_from_wave_to_wave_as_planned_and_ends(rig: Rolling) -> None:
+    before = rig.journal, fleet.export(rig.service), queries.operations(rig.service), every(rig.service), rig.next_due
+    plan = rollouts.plan(rig.service, request(batch=2))
+    # A plan changes nothing.
+    assert before == (
+        rig.journal,
+        fleet.export(rig.service),
+        queries.operations(rig.service),
+        every(rig.service),
+        rig.next_due,
+    )
     found = rig.start(batch=2)
     assert rig.show(found).waves == 3
-    assert {host.host: host.wave for host in rollouts.hosts(rig.service, found).items} == WAVES
+    hosts = {host.host: host for host in rollouts.hosts(rig.service, found).items}
+    assert {name: host.wave for name, host in hosts.items()} == WAVES
+    # The groups number the same hosts oppositely: so a wave has one update domain of each.
+    assert [hosts[name].update_domains for name in ("a", "b", "spare")] == [[0, 2], [1], []]
+    assert progress(rig, found) == [
+        (1, [0, 2], {"waiting": 1, "under_way": 1, "skipped": 1}),
+        (2, [1], {"waiting": 2}),
+        (3, [0, 2], {"waiting": 2}),
+    ]
     # Of the two hosts of its update domain, the budget lets one go.
     assert live(rig) == {"a": "Scheduled"}
     assert rig.waits_for(found, "operation")["host"] == "a"
@@ -104,45 +129,22 @@ def test_it_goes_from_wave_to_wave_and_ends(rig: Rolling) -> None:
     shown = rig.show(found)
     assert (shown.status, shown.wave, shown.failures) == ("Completed", 3, 0)
     assert shown.progress == Progress(done=6, skipped=1)
+    assert progress(rig, found)[1:] == [(2, [1], {"done": 2}), (3, [0, 2], {"done": 2})]
     assert rig.hosts(found) == DONE
     assert rig.why(found).startswith("It is over: Completed at ")
     assert rig.violations == []
     assert rig.actions(action="rollout.wave_began") == ["rollout.wave_began"] * 3
     assert [entry.rollout for entry in rig.journal if entry.action == "operation.completed"] == [found] * 6
 
-
-def test_progress_is_told_by_wave_and_update_domain(rig: Rolling) -> None:
-    """The groups number the same hosts oppositely: so a wave has one update domain of each."""
-
-    def progress(found: str) -> list[tuple[int, list[int], dict[str, int]]]:
-        def told(wave: Any) -> tuple[int, list[int], dict[str, int]]:
-            counted = {status: hosts for status, hosts in msgspec.structs.asdict(wave.progress).items() if hosts}
-            return wave.wave, wave.update_domains, counted
-
-        return [told(wave) for wave in rig.show(found).by_wave]
-
-    found = rig.start(batch=2)
-    assert progress(found) == [
-        (1, [0, 2], {"waiting": 1, "under_way": 1, "skipped": 1}),
-        (2, [1], {"waiting": 2}),
-        (3, [0, 2], {"waiting": 2}),
-    ]
-    domains = {host.host: host.update_domains for host in rollouts.hosts(rig.service, found).items}
-    assert (domains["a"], domains["b"], domains["spare"]) == ([0, 2], [1], [])
-    rig.pass_time(hours=2)
-    assert progress(found)[1:] == [(2, [1], {"done": 2}), (3, [0, 2], {"done": 2})]
-
-
-def test_a_list_counts_as_each_of_them_does(rig: Rolling) -> None:
-    rig.start(hosts="a,b,spare", batch=2)
-    rig.pass_time(minutes=20)
-    rig.start("reboot", hosts="c")
-    listed = every(rig.service).items
-    assert [sum(msgspec.structs.astuple(each.progress)) for each in listed] == [1, 3]
-    for each in listed:
-        shown = rig.show(each.id)
-        assert each == ListedRollout(**{name: getattr(shown, name) for name in each.__struct_fields__})
-    assert every(rig.service, live=False).items == []
+    announced = [entry.host for entry in rig.journal if entry.action == "operation.scheduled"]
+    assert [host.host for host in plan.planned_hosts] == announced
+    assert {host.host: host.wave for host in plan.planned_hosts} == {host: WAVES[host] for host in HOSTS}
+    assert {host.host: host.update_domains for host in plan.planned_hosts}["e"] == [1]
+    assert plan.empty == ["spare"]
+    assert [wave.update_domains for wave in plan.waves] == [[0, 2], [1], [0, 2]]
+    (web,) = [group for group in plan.groups if group.group == "web"]
+    assert (web.budget, web.allowed, web.most_down) == ("max_unavailable 20%", 1, 1)
+    assert web.delayed_hosts >= 3
 
 
 def test_update_domains_are_those_of_the_beginning(rig: Rolling) -> None:
@@ -154,38 +156,12 @@ def test_update_domains_are_those_of_the_beginning(rig: Rolling) -> None:
     assert rig.show(found).by_wave[0].update_domains == [1]
 
 
-def test_what_was_planned_is_what_happens(rig: Rolling) -> None:
-    plan = rollouts.plan(rig.service, request(batch=2))
-    found = rig.start(batch=2)
-    rig.pass_time(hours=2)
-    announced = [entry.host for entry in rig.journal if entry.action == "operation.scheduled"]
-    assert [host.host for host in plan.planned_hosts] == announced
-    assert {host.host: host.wave for host in plan.planned_hosts} == {host: WAVES[host] for host in HOSTS}
-    assert plan.empty == ["spare"]
-    assert [wave.update_domains for wave in plan.waves] == [[0, 2], [1], [0, 2]]
-    assert {host.host: host.update_domains for host in plan.planned_hosts}["e"] == [1]
-    (web,) = [group for group in plan.groups if group.group == "web"]
-    assert (web.budget, web.allowed, web.most_down) == ("max_unavailable 20%", 1, 1)
-    assert web.delayed_hosts >= 3
-    assert rig.status(found) == "Completed"
-
-
-def test_a_plan_changes_nothing(rig: Rolling) -> None:
-    def everything() -> object:
-        listed = (queries.operations(rig.service), queries.events(rig.service), every(rig.service))
-        return rig.journal, fleet.export(rig.service), listed, rig.next_due
-
-    before = everything()
-    assert len(rollouts.plan(rig.service, request()).planned_hosts) == len(HOSTS)
-    assert everything() == before
-
-
 def test_a_host_that_is_gone_is_skipped(rig: Rolling) -> None:
     found = rig.start(hosts="a,spare,f")
-    fleet.remove_host(rig.service, OPERATOR, "spare")
     for name in ("web-5", "api_5"):
-        fleet.remove_vm(rig.service, OPERATOR, name)
-    fleet.remove_host(rig.service, OPERATOR, "f")
+        rig.remove_vm(name)
+    for name in ("spare", "f"):
+        fleet.remove_host(rig.service, OPERATOR, name)
     rig.pass_time(hours=1)
     assert rig.hosts(found) == {"a": "Done", "f": "Skipped", "spare": "Skipped"}
     hosts = {host.host: host for host in rollouts.hosts(rig.service, found, status=None).items}
@@ -218,15 +194,19 @@ def test_lists(rig: Rolling) -> None:
     second = rig.start(hosts="f")
     rig.pass_time(hours=1)
     third = rig.start()
-    assert [each.id for each in every(rig.service).items] == [third, second, first]
+    listed = every(rig.service).items
+    assert [each.id for each in listed] == [third, second, first]
+    for each in listed:
+        shown = rig.show(each.id)
+        assert each == ListedRollout(**{name: getattr(shown, name) for name in each.__struct_fields__})
     assert [each.id for each in every(rig.service, live=True).items] == [third]
     page = every(rig.service, live=False, limit=1)
     assert [each.id for each in page.items] == [second]
     assert [each.id for each in every(rig.service, after=str(page.next)).items] == [first]
     hosts = rollouts.hosts(rig.service, third, limit=5)
     assert [each.host for each in rollouts.hosts(rig.service, third, after=str(hosts.next)).items] == ["f", "spare"]
-    waiting = rollouts.hosts(rig.service, third, status=RolloutHostStatus.UNDER_WAY)
-    assert [each.host for each in waiting.items] == ["a"]
+    under_way = rollouts.hosts(rig.service, third, status=RolloutHostStatus.UNDER_WAY)
+    assert [each.host for each in under_way.items] == ["a"]
 
 
 # Commands
@@ -239,8 +219,7 @@ def test_a_paused_one_neither_announces_nor_starts(rig: Rolling) -> None:
     rig.pass_time(minutes=20)
     assert live(rig) == {"a": "Scheduled"}
     assert rig.waits_for(found, "paused")["why"] == "paused by ada: a storm"
-    (event, *_) = queries.events(rig.service, live=True).items
-    assert found in str(queries.explain_event(rig.service, event.id).waiting_for)
+    assert found in str(rig.explain(rig.live_events()[0].id).waiting_for)
     assert rollouts.resume(rig.service, OPERATOR, found).status == "Running"
     rig.step()
     assert live(rig) == {"a": "Started"}
@@ -272,7 +251,7 @@ def test_a_command_that_does_not_fit_is_told_the_state(rig: Rolling) -> None:
 def test_cancel_lets_what_has_started_finish(store: Store) -> None:
     rig = Rolling(store, speed=SPEED).settle(loose())
     found = rig.start(batch=2)
-    for event in queries.events(rig.service, live=True).items:
+    for event in rig.live_events():
         if {"web-0", "api_0", "solo"} & set(event.resources):
             maintenance.approve(rig.service, OPERATOR, event.id)
     rig.step()
@@ -310,7 +289,7 @@ def test_the_same_key_starts_it_once(rig: Rolling) -> None:
     call = Call(actor="ada", token_id="t", key="k", digest="d")
     first = rollouts.start(rig.service, call, request())
     # By now nobody could start it any more.
-    fleet.set_group(rig.service, OPERATOR, "web", PolicyChange(max_unavailable=1, min_available=6))
+    rig.set_policy("group:web", max_unavailable=1, min_available=6)
     assert rollouts.start(rig.service, call, request()) == first
     assert len(every(rig.service).items) == 1
     pause = replace(call, key="p")
@@ -322,21 +301,20 @@ def test_the_same_key_starts_it_once(rig: Rolling) -> None:
 # What is refused
 
 
-def test_a_budget_that_can_never_be_met_is_refused(rig: Rolling) -> None:
-    fleet.set_group(rig.service, OPERATOR, "api", PolicyChange(min_available=6))
-    for ask in (rollouts.plan, lambda service, asked: rollouts.start(service, OPERATOR, asked)):
-        with pytest.raises(errors.ConflictError, match="the budget of group api can never be met") as raised:
-            ask(rig.service, request())
-        assert raised.value.facts["group"] == "api"
-    assert every(rig.service).items == []
+def ask(service: Service, spec: RolloutSpec) -> Any:
+    return rollouts.start(service, OPERATOR, spec)
 
 
-def test_hosts_that_another_is_going_to_see_to_are_refused(rig: Rolling) -> None:
+@pytest.mark.parametrize("command", [rollouts.plan, ask])
+def test_what_can_never_be_or_is_under_way_already_is_refused(rig: Rolling, command: Any) -> None:
     found = rig.start(hosts="a,b")
-    for ask in (rollouts.plan, lambda service, asked: rollouts.start(service, OPERATOR, asked)):
-        with pytest.raises(errors.ConflictError, match=f"rollout {found} is going to update host b already"):
-            ask(rig.service, request(hosts="b,c"))
-        ask(rig.service, request(kind="reboot", hosts="b"))
+    with pytest.raises(errors.ConflictError, match=f"rollout {found} is going to update host b already"):
+        command(rig.service, request(hosts="b,c"))
+    command(rig.service, request(kind="reboot", hosts="b"))
+    rig.set_policy("group:api", min_available=6)
+    with pytest.raises(errors.ConflictError, match="the budget of group api can never be met") as raised:
+        command(rig.service, request(hosts="c"))
+    assert raised.value.facts["group"] == "api"
 
 
 @pytest.mark.parametrize(
@@ -349,12 +327,11 @@ def test_hosts_that_another_is_going_to_see_to_are_refused(rig: Rolling) -> None
     ],
 )
 def test_nonsense_is_refused(rig: Rolling, asked: RolloutSpec, words: str) -> None:
-    fleet.set_group(rig.service, OPERATOR, "web", PolicyChange(windows=["tue 10:00-11:00 UTC"]))
+    rig.set_policy("group:web", windows=["tue 10:00-11:00 UTC"])
     before = rig.journal
-    with pytest.raises(errors.ForenoticeError, match=words):
-        rollouts.plan(rig.service, asked)
-    with pytest.raises(errors.ForenoticeError, match=words):
-        rollouts.start(rig.service, OPERATOR, asked)
+    for command in (rollouts.plan, ask):
+        with pytest.raises(errors.ForenoticeError, match=words):
+            command(rig.service, asked)
     assert rig.journal == before
 
 
@@ -416,15 +393,15 @@ def test_a_migration_waits_for_a_host_that_takes_its_vms(store: Store) -> None:
     rig = Rolling(store, speed=SPEED).settle(loose())
     fleet.remove_host(rig.service, OPERATOR, "spare")
     for name in HOSTS.replace("d", "")[1:]:
-        fleet.set_host(rig.service, OPERATOR, name, HostChange(cordoned=True))
+        rig.set_host(name, cordoned=True)
     found = rig.start("migrate", hosts="a")
-    fleet.set_host(rig.service, OPERATOR, "d", HostChange(cordoned=True))
+    rig.set_host("d", cordoned=True)
     with pytest.raises(errors.ConflictError, match="no host can take"):
         rig.start("migrate", hosts="b")
     rig.pass_time(minutes=20)
     assert live(rig) == {"a": "Scheduled"}
     assert "no host can take" in rig.why(found).lower()
-    fleet.set_host(rig.service, OPERATOR, "d", HostChange(cordoned=False))
+    rig.set_host("d", cordoned=False)
     rig.pass_time(minutes=5)
     assert rig.status(found) == "Completed"
     assert rig.violations == []

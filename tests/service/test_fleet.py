@@ -11,7 +11,7 @@ from forenotice.core import errors
 from forenotice.core.fleet import Facts, ScopeKind
 from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind
-from forenotice.service import fleet, history, maintenance, queries
+from forenotice.service import fleet, maintenance, queries
 from forenotice.views import base
 from forenotice.views import fleet as fleet_views
 from forenotice.views.fleet import FactsChange, HostChange, NewGroup, NewHost, PolicyChange, VmChange
@@ -76,10 +76,10 @@ def test_one_at_a_time(rig: Rig) -> None:
     assert (changed.facts.size, changed.facts.zone) == ("m2", "1")
     assert rig.published.by_key["group:api"].members == ()
     assert [each.name for each in rig.published.by_key["vm:api-0"].members] == ["api-0"]
-    fleet.add_vm(rig.service, OPERATOR, VmSpec(name="api-1", host="rack1", addresses=("10.0.0.1",)))
+    rig.add_vm("api-1", "rack1", addresses=("10.0.0.1",))
 
-    fleet.remove_vm(rig.service, OPERATOR, "api-0")
-    fleet.remove_vm(rig.service, OPERATOR, "api-1")
+    rig.remove_vm("api-0")
+    rig.remove_vm("api-1")
     fleet.remove_group(rig.service, OPERATOR, "api")
     fleet.remove_host(rig.service, OPERATOR, "rack1")
     assert rig.published.by_key["vm:api-0"].document is None
@@ -88,27 +88,27 @@ def test_one_at_a_time(rig: Rig) -> None:
 
 def test_a_scope_keeps_its_incarnation_while_its_vm_is_elsewhere(rig: Rig) -> None:
     rig.schedule(Kind.RESTART, "db")
-    before = queries.vm(rig.service, "db").incarnation
+    before = rig.vm("db").incarnation
     rig.run(16 * 60, step=30)
     fleet.add_group(rig.service, OPERATOR, NewGroup(name="api", kind=ScopeKind.CLOUD_SERVICE, policy=PolicyChange()))
-    fleet.set_vm(rig.service, OPERATOR, "db", VmChange(group="api"))
-    assert queries.vm(rig.service, "db").incarnation == 1
-    fleet.set_vm(rig.service, OPERATOR, "db", VmChange(group=None))
-    assert queries.vm(rig.service, "db").incarnation > before
+    rig.set_vm("db", group="api")
+    assert rig.vm("db").incarnation == 1
+    rig.set_vm("db", group=None)
+    assert rig.vm("db").incarnation > before
 
 
 def test_loopback_addresses_are_for_fleets_to_try_things_on(rig: Rig) -> None:
     rig.service.allows_loopback = False
     with pytest.raises(errors.RefusedError, match="--allow-loopback-addresses"):
-        fleet.add_vm(rig.service, OPERATOR, VmSpec(name="new", host="host-a", addresses=("127.9.0.1",)))
+        rig.add_vm("new", "host-a", addresses=("127.9.0.1",))
     with pytest.raises(errors.RefusedError, match="--allow-loopback-addresses"):
-        fleet.set_vm(rig.service, OPERATOR, "db", VmChange(addresses=["127.9.0.1"]))
+        rig.set_vm("db", addresses=["127.9.0.1"])
     document = fleet.parse(b'[vms.new]\nhost = "host-a"\naddresses = ["127.9.0.1"]\n', "toml")
     with pytest.raises(errors.RefusedError, match="--allow-loopback-addresses"):
         fleet.apply(rig.service, OPERATOR, document, prune=False, dry_run=True)
     # What it has already, it keeps.
-    fleet.set_vm(rig.service, OPERATOR, "db", VmChange(facts=FactsChange(size="large")))
-    assert queries.vm(rig.service, "db").addresses == ["127.1.0.30"]
+    rig.set_vm("db", facts=FactsChange(size="large"))
+    assert rig.vm("db").addresses == ["127.1.0.30"]
 
 
 def test_what_a_live_event_names_stays_put(rig: Rig) -> None:
@@ -119,7 +119,7 @@ def test_what_a_live_event_names_stays_put(rig: Rig) -> None:
     for remove, name in ((fleet.remove_vm, "web-0"), (fleet.remove_group, "web"), (fleet.remove_host, "host-a")):
         with pytest.raises(errors.ConflictError):
             remove(rig.service, OPERATOR, name)
-    fleet.set_vm(rig.service, OPERATOR, "web-0", VmChange(facts=FactsChange(zone="2")))
+    rig.set_vm("web-0", facts=FactsChange(zone="2"))
 
 
 def test_a_host_that_vms_are_moving_to_cannot_go(rig: Rig) -> None:
@@ -149,10 +149,10 @@ def test_a_file_is_applied_in_one_step(rig: Rig) -> None:
     ]
     assert apply(rig, FLEET, dry_run=True) == expected
     with pytest.raises(errors.NotFoundError):
-        queries.vm(rig.service, "ledger")
+        rig.vm("ledger")
     assert apply(rig, FLEET) == expected
     assert apply(rig, FLEET) == []
-    assert queries.vm(rig.service, "api-0").addresses == ["10.0.0.1", "fd00::1"]
+    assert rig.vm("api-0").addresses == ["10.0.0.1", "fd00::1"]
 
 
 def test_a_file_with_a_key_that_was_split_names_both_new_ones() -> None:
@@ -193,14 +193,13 @@ def test_vms_stay_where_the_service_moved_them(rig: Rig) -> None:
     [operation] = rig.schedule(Kind.LIVE_MIGRATION, "host-a")
     kept = [("keep", "vm", name, "host") for name in ("pool_0", "pool_1", "web-0")]
     assert apply(rig, exported) == []
-    for event in operation.events:
-        maintenance.approve(rig.service, OPERATOR, event.id)
+    rig.approve_all(operation)
     rig.tick()
-    assert queries.operation(rig.service, operation.id).status == "Started"
+    assert rig.operation(operation).status == "Started"
     assert apply(rig, exported) == []
     rig.run(30, step=5)
     assert apply(rig, exported) == kept
-    assert queries.vm(rig.service, "web-0").host == "host-d"
+    assert rig.vm("web-0").host == "host-d"
     assert apply(rig, exported, dry_run=True) == kept
     differences = fleet.diff(rig.service, fleet.parse(msgspec.json.encode(exported), "json")).differences
     assert differences[0] == fleet_views.Difference(
@@ -253,7 +252,7 @@ def test_a_command_that_changes_nothing_is_in_the_journal_once_per_key(rig: Rig)
     maintenance.approve(rig.service, call, event)
     for dry_run in (True, False):
         fleet.apply(rig.service, call, fleet.parse(b"", "toml"), prune=False, dry_run=dry_run)
-    found = history.page(rig.service, action="command.unchanged").items
+    found = rig.entries(action="command.unchanged")
     assert [entry.data["asked"] for entry in found] == [
         "host.change",
         "group.change",
@@ -278,14 +277,14 @@ def test_approving_again_and_again_does_not_fill_the_journal(rig: Rig) -> None:
     rig.clock.advance(minutes=10)
     maintenance.approve(rig.service, OPERATOR, event.lower())
     assert rig.actions().count("command.unchanged") == 2
-    of_event = [entry.action for entry in history.page(rig.service, event=event).items]
+    of_event = [entry.action for entry in rig.entries(event=event)]
     assert of_event.count("command.unchanged") == 2
 
 
 def test_what_nobody_asked_for_is_done_by_the_system(rig: Rig) -> None:
     rig.schedule(Kind.RESTART, "batch")
     rig.run(20 * 60, step=60)
-    done = history.page(rig.service, action="event.", vm="batch").items
+    done = rig.entries(action="event.", vm="batch")
     assert [(entry.action, entry.by) for entry in done][1:] == [
         ("event.started", "system"),
         ("event.completed", "system"),

@@ -10,7 +10,7 @@ from forenotice.core.fleet import Listening, ScopeKind, natural_key
 from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind
 from forenotice.service import fleet, fleet_map, maintenance, queries
-from forenotice.views.fleet import NewGroup, NewHost, PolicyChange
+from forenotice.views.fleet import NewGroup, PolicyChange
 
 WEB = selectors.of_scopes("web,vm:db")
 
@@ -27,7 +27,7 @@ def busy(rig: Rig) -> Rig:
     """Of each state one: web-0 restarts, web-1 will, db does not listen."""
     (first, _) = rig.schedule(Kind.RESTART, "web-0", "web-1")
     maintenance.approve(rig.service, OPERATOR, first.events[0].id)
-    fleet.set_policy(rig.service, OPERATOR, "vm:db", PolicyChange(listening=Listening.NEVER))
+    rig.set_policy("vm:db", listening=Listening.NEVER)
     rig.tick()
     return rig
 
@@ -190,8 +190,8 @@ def test_what_is_found_has_its_state_and_is_ones_own(busy: Rig) -> None:
 
 def test_of_many_the_first_are_found_and_that_there_are_more(rig: Rig) -> None:
     for number in range(queries.MOST + 1):
-        fleet.add_host(rig.service, OPERATOR, NewHost(name=f"rack-{number:02}"))
-    fleet.add_host(rig.service, OPERATOR, NewHost(name="a-rack"))
+        rig.add_host(f"rack-{number:02}")
+    rig.add_host("a-rack")
     found = queries.search(rig.service, "rack", see_hosts=True).hosts
     assert found is not None
     assert (len(found.items), found.items[0].name, found.more) == (queries.MOST, "rack-00", True)

@@ -64,17 +64,17 @@ def test_what_is_old_and_over_is_forgotten_everywhere(rig: Rig) -> None:
     rig.clock.advance(days=3)
     before = rig.clock.now() - DAY
     foretold = history.prune(rig.service, OPERATOR, before=before, dry_run=True)
-    assert queries.operation(rig.service, over.id).status == "Completed"
+    assert rig.operation(over).status == "Completed"
     pruned = history.prune(rig.service, OPERATOR, before=before)
     assert pruned == replace(foretold, complete=True, dry_run=False)
     assert (pruned.operations, pruned.events, pruned.rollouts) == (1, 1, 0)
     assert pruned.kept == len(rig.actions(until=before)) > 0
     assert {entry.operation for entry in history.page(rig.service, until=before).items} == {live.id}
     with pytest.raises(errors.NotFoundError):
-        queries.operation(rig.service, over.id)
+        rig.operation(over)
     assert [each.id for each in queries.operations(rig.service).items] == [live.id]
     assert [each.id for each in queries.events(rig.service, vm="db").items] == []
-    started, noted = history.page(rig.service, action="history.").items
+    started, noted = rig.entries(action="history.")
     assert (started.action, noted.action) == ("history.prune_started", "history.pruned")
     assert noted.by == OPERATOR.actor
     told = msgspec.to_builtins(foretold)

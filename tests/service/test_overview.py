@@ -93,7 +93,7 @@ def _do_something(rig: Rolling, chance: random.Random) -> None:
     try:
         match chance.randrange(6):
             case 0:
-                live = queries.events(rig.service, live=True).items
+                live = rig.live_events()
                 maintenance.approve(rig.service, call, chance.choice([event.id for event in live] or ["none"]))
             case 1:
                 rig.pass_time(minutes=chance.choice([1, 20]))
@@ -160,7 +160,7 @@ def test_pages_and_how_much_is_drawn(rig: Rig, monkeypatch: pytest.MonkeyPatch) 
     assert [bar.status for bar in found.bars] == ["Scheduled"] * 4 + ["Canceled"]
     assert found.more == More(live=True, ended=True)
     assert len(now(rig, most=7).bars) == 7
-    for item in queries.events(rig.service, live=True).items:
+    for item in rig.live_events():
         maintenance.cancel_event(rig.service, Call(actor="operator:ada"), item.id)
     found = now(rig, most=3)
     assert (len(found.bars), found.more) == (3, More(live=False, ended=True))

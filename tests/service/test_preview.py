@@ -19,7 +19,7 @@ from forenotice.service import fleet, maintenance, queries
 from forenotice.service.calls import Call
 from forenotice.service.service import read_published
 from forenotice.store.database import Store
-from forenotice.views.fleet import HostChange, PolicyChange
+from forenotice.views.fleet import PolicyChange
 from forenotice.wire import document, versions
 
 TENANT = Call(actor="tenant:shop", token_id="t2", access=roles.access("tenant", "web"))
@@ -143,7 +143,7 @@ def live_a_while(rig: Rig, dice: random.Random) -> None:
     """Something that changes what the next preview finds."""
     match dice.randrange(6):
         case 0 | 1:
-            waiting = [each for each in queries.events(rig.service, live=True).items if not each.approved_at]
+            waiting = [each for each in rig.live_events() if not each.approved_at]
             if waiting:
                 maintenance.approve(rig.service, OPERATOR, dice.choice(waiting).id)
         case 2:
@@ -155,7 +155,7 @@ def live_a_while(rig: Rig, dice: random.Random) -> None:
                 return
         case 3:
             host = dice.choice(HOSTS)
-            fleet.set_host(rig.service, OPERATOR, host, HostChange(cordoned=dice.random() < 0.3))
+            rig.set_host(host, cordoned=dice.random() < 0.3)
         case _:
             rig.run(dice.choice([1, 5, 20]), step=5)
 
@@ -224,7 +224,7 @@ def test_a_failure_waits_for_nobody_and_ends_what_was_announced(demo: Rig) -> No
     (shown,) = found["operations"]
     assert (shown["status"], shown["sentence"]) == ("Started", STARTED)
     for host in ("host-b", "host-c", "host-d"):
-        fleet.set_host(demo.service, OPERATOR, host, HostChange(cordoned=True))
+        demo.set_host(host, cordoned=True)
     (shown,) = previewed(demo, Kind.HARDWARE_FAILURE, "host-a")["operations"]
     assert shown["sentence"] == (
         f"{STARTED} But no host can take pool_0, pool_1 and web-0: add or uncordon one that keeps their groups' "
@@ -234,10 +234,10 @@ def test_a_failure_waits_for_nobody_and_ends_what_was_announced(demo: Rig) -> No
 
 
 def test_a_window_is_the_earliest(demo: Rig) -> None:
-    fleet.set_policy(demo.service, OPERATOR, "vm:db", PolicyChange(windows=["daily 20:00-22:00 UTC"]))
+    demo.set_policy("vm:db", windows=["daily 20:00-22:00 UTC"])
     (shown,) = previewed(demo, Kind.HOST_UPDATE, "host-b")["operations"]
     assert shown["earliest"] == shown["latest"] == shown["not_before"] == "2026-01-05T20:00:00Z"
-    fleet.set_policy(demo.service, OPERATOR, "vm:db", PolicyChange(windows=["daily 11:00-13:00 UTC"]))
+    demo.set_policy("vm:db", windows=["daily 11:00-13:00 UTC"])
     (shown,) = previewed(demo, Kind.HOST_UPDATE, "host-b", notice=timedelta(hours=2))["operations"]
     # Open now, but no longer when the notice is over: nobody is told in vain.
     assert shown["earliest"] == shown["latest"] == "2026-01-06T11:00:00Z"
@@ -263,8 +263,7 @@ def test_a_tenant_is_limited(demo: Rig, kind: Kind) -> None:
 def test_somebody_elses_reasons_are_not_told(demo: Rig) -> None:
     """Another's operation is in the way of a tenant's redeploy: that is said, whose it is not."""
     (update,) = demo.schedule(Kind.HOST_UPDATE, "host-a", call=Call(actor="operator:secret"))
-    for event in update.events:
-        maintenance.approve(demo.service, OPERATOR, event.id)
+    demo.approve_all(update)
     demo.tick()
     (shown,) = previewed(demo, Kind.RESTART, "web-0", call=TENANT)["operations"]
     assert "another operation on web-0 to end" in shown["sentence"]

@@ -8,19 +8,17 @@ import msgspec
 import pytest
 from tests.metadata.running import running
 from tests.service import whole
-from tests.service.rig import OPERATOR, Rig
+from tests.service.rig import Rig
 from tests.service.rolling import Rolling
 
 from forenotice.core import errors, selectors
-from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind
 from forenotice.metadata.options import Options
-from forenotice.service import fleet, maintenance, queries
+from forenotice.service import queries
 from forenotice.service.queries import FEW
 from forenotice.service.service import read_published
 from forenotice.store.database import Store
 from forenotice.store.worlds import Worlds
-from forenotice.views.fleet import HostChange, NewHost
 from forenotice.wire import versions
 from forenotice.wire.versions import Version
 
@@ -42,8 +40,8 @@ def full(**hosts: Any) -> dict[str, Any]:
 
 def waits_for_host(rig: Rig) -> bool:
     rig.schedule(Kind.LIVE_MIGRATION, HOSTS[0])
-    (event,) = queries.events(rig.service, live=True).items
-    explained = queries.explain_event(rig.service, event.id)
+    (event,) = rig.live_events()
+    explained = rig.explain(event.id)
     kinds = [facts["kind"] for facts in explained.waiting_for]
     operation = queries.explain_operation(rig.service, event.operation)
     assert [facts["kind"] for facts in operation.waiting_for] == kinds
@@ -77,15 +75,15 @@ def test_where_others_are_on_their_way_is_looked_at_closely(empty: Rolling) -> N
     """A VM of another update domain is about to arrive on the only host that is free."""
     empty.settle(full(spare={}))
     empty.schedule(Kind.REDEPLOY, LAST)
-    (event,) = queries.events(empty.service, live=True).items
+    (event,) = empty.live_events()
     empty.approve(LAST, "group:g", event.id)
     empty.tick()
     empty.schedule(Kind.LIVE_MIGRATION, HOSTS[0])
-    (mine,) = [each for each in queries.events(empty.service, live=True).items if each.id != event.id]
-    kinds = [facts["kind"] for facts in queries.explain_event(empty.service, mine.id).waiting_for]
+    (mine,) = [each for each in empty.live_events() if each.id != event.id]
+    kinds = [facts["kind"] for facts in empty.explain(mine.id).waiting_for]
     assert "target-host" in kinds
-    fleet.add_host(empty.service, OPERATOR, NewHost(name="spare-2"))
-    kinds = [facts["kind"] for facts in queries.explain_event(empty.service, mine.id).waiting_for]
+    empty.add_host("spare-2")
+    kinds = [facts["kind"] for facts in empty.explain(mine.id).waiting_for]
     assert "target-host" not in kinds
 
 
@@ -120,7 +118,7 @@ def test_what_others_are_told_elsewhere_explains_nothing(
     def explained() -> list[Any]:
         live = queries.operations(empty.service, live=True).items
         told = [queries.explain_operation(empty.service, each.id) for each in live]
-        return told + [queries.explain_event(empty.service, event.id) for each in live for event in each.events]
+        return told + [empty.explain(event.id) for each in live for event in each.events]
 
     briefly = explained()
     monkeypatch.setattr(Worlds, "to_explain", whole.load)
@@ -138,19 +136,19 @@ def test_moves_of_others_fill_a_host_also_where_they_are_not_looked_at(empty: Ro
     )
     for name in ("one", "two"):
         empty.schedule(Kind.REDEPLOY, name)
-    events = {each.resources[0]: each.id for each in queries.events(empty.service, live=True).items}
+    events = {each.resources[0]: each.id for each in empty.live_events()}
     for name in ("one", "two"):
         empty.approve(name, f"vm:{name}", events[name])
         empty.tick()
     found = {each.vms[0]: each for each in queries.operations(empty.service, live=True).items}
     assert (found["one"].targets, found["two"].targets) == ({"one": "c"}, {})
-    said = queries.explain_event(empty.service, events["two"])
+    said = empty.explain(events["two"])
     assert said.sentence == (
         "No host has enough capacity left for two (size 2): make room, raise a capacity, or add or uncordon a host."
     )
     assert said.waiting_for == [{"kind": "target-host", "vm": "two", "size": 2}]
     assert queries.host(empty.service, "c").used == 2
-    fleet.set_host(empty.service, OPERATOR, "c", HostChange(capacity=4))
+    empty.set_host("c", capacity=4)
     empty.tick()
     assert queries.operation(empty.service, found["two"].id).targets == {"two": "c"}
     (listed,) = queries.hosts(empty.service, name="c").items
@@ -160,8 +158,8 @@ def test_moves_of_others_fill_a_host_also_where_they_are_not_looked_at(empty: Ro
 def test_a_failure_says_that_it_waits_for_room(empty: Rolling) -> None:
     empty.settle({"hosts": {"a": {}, "b": {"capacity": 1}}, "vms": {"big": {"host": "a", "size": 2, "policy": ASKED}}})
     empty.schedule(Kind.HARDWARE_FAILURE, "a")
-    (event,) = queries.events(empty.service, live=True).items
-    said = queries.explain_event(empty.service, event.id)
+    (event,) = empty.live_events()
+    said = empty.explain(event.id)
     assert said.sentence == (
         "It has started, but no host has enough capacity left for big (size 2): make room, raise a capacity, or add or "
         "uncordon a host."
@@ -179,8 +177,7 @@ def busy(rig: Rig) -> Rig:
     rig.clock.advance(seconds=7)
     (update,) = rig.schedule(Kind.HOST_UPDATE, "host-c")
     rig.schedule(Kind.DELETION, "pool_0")
-    for event in update.events:
-        maintenance.approve(rig.service, OPERATOR, event.id)
+    rig.approve_all(update)
     rig.tick()
     return rig
 
@@ -223,7 +220,7 @@ def test_another_scopes_document_is_as_if_there_were_no_such_vm(rig: Rig) -> Non
 def test_events_of_one_command_are_listed_as_the_document_has_them(rig: Rig) -> None:
     names = [f"pool_{number}" for number in (12, 10, 11, 2, 3)]
     for name in names[:3]:
-        fleet.add_vm(rig.service, OPERATOR, VmSpec(name=name, host="host-d", group="pool", update_domain=3))
+        rig.add_vm(name, "host-d", group="pool", update_domain=3)
     rig.schedule(Kind.RESTART, *names)
     wanted = ["pool_2", "pool_3", "pool_10", "pool_11", "pool_12"]
     shown = msgspec.json.decode(queries.document(rig.service, "pool_0"))["Events"]

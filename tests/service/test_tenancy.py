@@ -17,7 +17,7 @@ from forenotice.core.roles import Access, Role
 from forenotice.core.selectors import Selector
 from forenotice.service import fleet, history, maintenance, overview, queries, tokens
 from forenotice.service.calls import Call
-from forenotice.views.fleet import NewGroup, PolicyChange, VmChange
+from forenotice.views.fleet import NewGroup, PolicyChange
 
 SECRET = Call(actor="tenant:old", token_id="t9", origin="192.0.2.77", reason="old-secret")
 
@@ -39,7 +39,7 @@ def lived(rig: Rig) -> tuple[str, str]:
     """An event in the life of `db`, which is then removed: ids of it and its operation."""
     [operation] = rig.schedule(Kind.RESTART, "db", call=SECRET)
     rig.clock.advance(seconds=1)
-    maintenance.cancel_operation(rig.service, OPERATOR, operation.id)
+    rig.cancel(operation)
     rig.clock.advance(seconds=1)
     fleet.remove_vm(rig.service, SECRET, "db")
     rig.clock.advance(seconds=1)
@@ -47,8 +47,8 @@ def lived(rig: Rig) -> tuple[str, str]:
 
 
 def add(rig: Rig) -> Any:
-    added = fleet.add_vm(rig.service, OPERATOR, VmSpec(name="db", host="host-b"))
-    fleet.set_policy(rig.service, OPERATOR, "vm:db", PolicyChange(listening=Listening.ALWAYS))
+    added = rig.add_vm("db", "host-b")
+    rig.set_policy("vm:db", listening=Listening.ALWAYS)
     rig.clock.advance(seconds=1)
     return added
 
@@ -110,13 +110,13 @@ def test_a_guest_cannot_approve_what_was_its_predecessors(rig: Rig) -> None:
 def test_who_only_changes_groups_stays_the_same(rig: Rig) -> None:
     mine = token(rig, "mine", "vm:db")
     before = told(rig, seen(rig, mine))
-    fleet.set_vm(rig.service, OPERATOR, "db", VmChange(group="pool", update_domain=1, fault_domain=1))
-    fleet.set_vm(rig.service, OPERATOR, "db", VmChange(group=None))
+    rig.set_vm("db", group="pool", update_domain=1, fault_domain=1)
+    rig.set_vm("db", group=None)
     assert '"name":"db"' in before
     assert '"name":"db"' in told(rig, seen(rig, mine))
     # A VM that is removed from a group takes with it what it was when it was alone.
-    fleet.set_vm(rig.service, OPERATOR, "db", VmChange(group="pool", update_domain=1, fault_domain=1))
-    fleet.remove_vm(rig.service, OPERATOR, "db")
+    rig.set_vm("db", group="pool", update_domain=1, fault_domain=1)
+    rig.remove_vm("db")
     rig.clock.advance(seconds=1)
     add(rig)
     assert '"name": "db"' not in told(rig, seen(rig, mine))
@@ -129,7 +129,7 @@ def test_groups_and_whole_fleets(rig: Rig) -> None:
     )
     old = token(rig, "old", "shop")
     fleet.remove_group(rig.service, OPERATOR, "shop")
-    fleet.remove_vm(rig.service, OPERATOR, "db")
+    rig.remove_vm("db")
     rig.clock.advance(seconds=1)
     file = fleet.parse(
         b'{"groups": {"shop": {"kind": "availability-set"}, "fresh": {"kind": "availability-set"}},'
@@ -143,7 +143,7 @@ def test_groups_and_whole_fleets(rig: Rig) -> None:
     [shop] = queries.groups(rig.service, seen=seen(rig, token(rig, "new", "shop"))).items
     assert shop.name == "shop"
     # In a group it is the group's, whatever it is called.
-    fleet.remove_vm(rig.service, OPERATOR, "new")
+    rig.remove_vm("new")
     spec = VmSpec(name="new", host="host-b", group="shop")
     assert fleet.add_vm(rig.service, OPERATOR, spec).warnings == []
 

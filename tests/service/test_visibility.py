@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.service.rig import OPERATOR, START, Rig
+from tests.service.rig import START, Rig
 
 from forenotice.core import errors, explanations, roles, selectors
 from forenotice.core.blockers import BlockerKind
@@ -89,7 +89,7 @@ def test_nobody_else_is_named_from_the_announcement_to_the_end(store: Store) -> 
         assert not [name for name in others(rig) if name in told]
         said |= {view.sentence for view in shown.values() if hasattr(view, "sentence")}
         said |= {entry.action for entry in shown["history"].items}
-        if waiting := [each for each in queries.events(rig.service, live=True).items if not each.approved_at]:
+        if waiting := [each for each in rig.live_events() if not each.approved_at]:
             maintenance.approve(rig.service, PLATFORM, waiting[0].id)
         rig.run(30, step=5)
     assert any("somebody else's approval" in sentence for sentence in said)
@@ -101,13 +101,13 @@ def test_nobody_else_is_named_from_the_announcement_to_the_end(store: Store) -> 
 def test_what_tenants_did_is_told_with_from_where_and_why(rig: Rig) -> None:
     [operation] = rig.schedule(Kind.RESTART, "web-0", call=MINE)
     assert (operation.by, operation.reason) == ("tenant:shop", "new kernel")
-    [entry] = history.page(rig.service, action="event.scheduled", seen=TENANT.scopes).items
+    [entry] = rig.entries(action="event.scheduled", seen=TENANT.scopes)
     assert (entry.by, entry.origin, entry.reason) == ("tenant:shop", "192.0.2.7", "new kernel")
     maintenance.approve(rig.service, PLATFORM, operation.events[0].id)
-    [entry] = history.page(rig.service, action="event.approved", seen=TENANT.scopes).items
+    [entry] = rig.entries(action="event.approved", seen=TENANT.scopes)
     assert (entry.by, entry.origin, entry.reason) == ("operator", "", "")
     assert entry.data["approved_by"] == "operator"
-    [entry] = history.page(rig.service, action="event.approved").items
+    [entry] = rig.entries(action="event.approved")
     assert (entry.by, entry.origin, entry.reason) == (PLATFORM.actor, PLATFORM.origin, PLATFORM.reason)
 
 
@@ -172,7 +172,7 @@ def test_a_tenant_acts_on_its_own(rig: Rig) -> None:
     ):
         with pytest.raises(errors.ForbiddenError, match="needs the role platform or admin"):
             refused()
-    assert maintenance.cancel_operation(rig.service, OPERATOR, update.id).status == "Canceled"
+    assert rig.cancel(update).status == "Canceled"
 
 
 def test_whose_reasons_are_whose(rig: Rig) -> None:

@@ -1,5 +1,6 @@
 """The fleet as a grid, and finding something in it."""
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -7,10 +8,8 @@ from tests.service.rig import OPERATOR, Rig
 
 from forenotice.core import errors, selectors
 from forenotice.core.fleet import Listening, ScopeKind, natural_key
-from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind
-from forenotice.service import fleet, fleet_map, maintenance, queries
-from forenotice.views.fleet import NewGroup, PolicyChange
+from forenotice.service import fleet_map, maintenance, queries
 
 WEB = selectors.of_scopes("web,vm:db")
 
@@ -32,7 +31,7 @@ def busy(rig: Rig) -> Rig:
     return rig
 
 
-def test_hosts_by_update_domain(busy: Rig) -> None:
+def test_hosts_and_groups_by_update_domain(busy: Rig) -> None:
     found = fleet_map.by_host(busy.service)
     assert found.domains == [0, 1, 2]
     assert told(found) == {
@@ -44,11 +43,7 @@ def test_hosts_by_update_domain(busy: Rig) -> None:
     assert found.states == {"started": 1, "scheduled": 1, "not listening": 1, "fine": 7}
     assert (found.next, found.folded) == (None, False)
     assert [row.vms for row in found.rows] == [3, 4, 3, 0]
-
-
-def test_groups_by_update_domain_and_the_others_in_one_row(busy: Rig) -> None:
-    found = fleet_map.by_group(busy.service)
-    assert told(found) == {
+    assert told(fleet_map.by_group(busy.service)) == {
         "pool": [
             [("pool_0", "fine"), ("pool_1", "fine")],
             [("pool_2", "fine"), ("pool_3", "fine")],
@@ -57,44 +52,37 @@ def test_groups_by_update_domain_and_the_others_in_one_row(busy: Rig) -> None:
         "web": [[("web-0", "started")], [("web-1", "scheduled")], [("web-2", "fine")]],
         "standalone": [[("batch", "fine"), ("db", "not listening")], [], []],
     }
+    vms = fleet_map.with_states(busy.service, queries.vms(busy.service).items)
+    assert {vm.name: vm.state for vm in vms if vm.state != "fine"} == {
+        "web-0": "started",
+        "web-1": "scheduled",
+        "db": "not listening",
+    }
 
 
-def test_a_failed_hosts_vms_are_started_at_once(rig: Rig) -> None:
-    (failure,) = rig.schedule(Kind.HARDWARE_FAILURE, "host-b")
-    assert failure.status == "Started"
-    states = {vm for cells in told(fleet_map.by_host(rig.service)).values() for cell in cells for vm in cell}
-    assert {name for name, state in states if state == "started"} == {"db", "web-1", "pool_2", "pool_3"}
-
-
-def test_whoever_sees_some_scopes_has_no_more_in_the_grid(busy: Rig) -> None:
+def test_limited_scopes_have_no_more_in_the_map(busy: Rig) -> None:
     found = fleet_map.by_group(busy.service, seen=WEB)
     assert list(told(found)) == ["web", "standalone"]
     assert told(found)["standalone"] == [[("db", "not listening")], [], []]
     assert sum(found.states.values()) == 4
+    assert fleet_map.by_group(busy.service, seen=selectors.of_scopes("nobody")).rows == []
 
 
-def test_pages_of_hosts_follow_each_other(rig: Rig) -> None:
-    names: list[str] = []
-    after = None
-    while True:
-        found = fleet_map.by_host(rig.service, after=after, rows=3)
-        names += told(found)
-        after = found.next
-        if after is None:
-            break
-        assert after == names[-1]
-    assert names == ["host-a", "host-b", "host-c", "host-d"]
+def test_pages_follow_each_other(rig: Rig) -> None:
+    def pages(ask: Callable[..., Any], **most: int) -> Iterator[list[str]]:
+        found = ask(rig.service, **most)
+        yield [vm.name for row in found.rows for cell in row.cells for vm in cell.vms]
+        while found.next is not None:
+            found = ask(rig.service, after=found.next, **most)
+            yield [vm.name for row in found.rows for cell in row.cells for vm in cell.vms]
 
-
-def test_pages_of_groups_are_followed_by_those_of_standalone_vms(rig: Rig) -> None:
-    pages: list[list[str]] = []
-    after = None
-    while not pages or after is not None:
-        found = fleet_map.by_group(rig.service, after=after, rows=1, alone=1)
-        pages.append([vm.name for row in found.rows for cell in row.cells for vm in cell.vms])
-        after = found.next
+    assert [len(page) for page in pages(fleet_map.by_host, rows=3)] == [10, 0]
     # The last group leaves room for what follows.
-    assert pages == [["pool_0", "pool_1", "pool_2", "pool_3", "pool_4"], ["web-0", "web-1", "web-2", "batch"], ["db"]]
+    assert list(pages(fleet_map.by_group, rows=1, alone=1)) == [
+        ["pool_0", "pool_1", "pool_2", "pool_3", "pool_4"],
+        ["web-0", "web-1", "web-2", "batch"],
+        ["db"],
+    ]
 
 
 def test_a_full_page_of_vms_ends_it_earlier(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,14 +98,9 @@ def test_a_full_page_of_vms_ends_it_earlier(rig: Rig, monkeypatch: pytest.Monkey
 
 
 def test_a_crowded_cell_shows_what_is_urgent_and_counts_the_others(rig: Rig) -> None:
-    fleet.add_group(
-        rig.service,
-        OPERATOR,
-        NewGroup(name="many", kind=ScopeKind.PLACEMENT_GROUP, policy=PolicyChange(listening=Listening.ALWAYS)),
-    )
+    rig.add_group("many", ScopeKind.PLACEMENT_GROUP, listening=Listening.ALWAYS)
     for number in range(fleet_map.MOST_SHOWN + 3):
-        spec = VmSpec(name=f"many-{number}", host="host-d", group="many", update_domain=4)
-        fleet.add_vm(rig.service, OPERATOR, spec)
+        rig.add_vm(f"many-{number}", "host-d", group="many", update_domain=4)
     last = f"many-{fleet_map.MOST_SHOWN + 2}"
     rig.schedule(Kind.RESTART, last)
     (row,) = [row for row in fleet_map.by_host(rig.service).rows if row.name == "host-d"]
@@ -125,31 +108,16 @@ def test_a_crowded_cell_shows_what_is_urgent_and_counts_the_others(rig: Rig) -> 
     shown = [vm.name for vm in cell.vms]
     assert shown == sorted(shown, key=natural_key)
     assert (len(shown), cell.more, row.vms) == (fleet_map.MOST_SHOWN, 3, fleet_map.MOST_SHOWN + 3)
-    assert shown[-1] == last
-    assert shown[:3] == ["many-0", "many-1", "many-2"]
+    assert (shown[:3], shown[-1]) == (["many-0", "many-1", "many-2"], last)
 
 
 def test_beyond_the_last_column_domains_share_it(rig: Rig) -> None:
     for number in range(3, fleet_map.MOST_DOMAINS + 2):
-        spec = VmSpec(name=f"lone-{number}", host="host-d", group=None, update_domain=number)
-        fleet.add_vm(rig.service, OPERATOR, spec)
+        rig.add_vm(f"lone-{number}", "host-d", update_domain=number)
     found = fleet_map.by_host(rig.service)
     assert found.folded
     assert found.domains == list(range(fleet_map.MOST_DOMAINS))
     assert [vm.name for vm in found.rows[-1].cells[-1].vms] == ["lone-19", "lone-20", "lone-21"]
-
-
-def test_an_empty_fleet_has_no_rows(rig: Rig) -> None:
-    assert fleet_map.by_group(rig.service, seen=selectors.of_scopes("nobody")).rows == []
-
-
-def test_vms_of_a_list_have_their_states(busy: Rig) -> None:
-    vms = fleet_map.with_states(busy.service, queries.vms(busy.service).items)
-    assert {vm.name: vm.state for vm in vms if vm.state != "fine"} == {
-        "web-0": "started",
-        "web-1": "scheduled",
-        "db": "not listening",
-    }
 
 
 def names(found: Any | None) -> list[str]:

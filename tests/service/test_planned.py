@@ -3,7 +3,6 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import msgspec
 import pytest
 from tests.service.rig import OPERATOR, START, ManualClock, Rig, moment
 
@@ -149,18 +148,6 @@ def test_a_vm_on_the_way_there_is_waited_for(night: Rig) -> None:
     night.run(120, step=5)
     assert "batch" in state(night, update).vms
     assert (state(night, update).status, state(night, move).status) == ("Scheduled", "Completed")
-
-
-def test_a_preview_tells_it_and_writes_nothing(night: Rig) -> None:
-    seen = maintenance.preview(night.service, OPERATOR, kind=Kind.HOST_UPDATE, names=["host-b"])
-    (shown,) = seen.operations
-    assert (shown.status, shown.events) == ("Planned", [])
-    assert msgspec.to_builtins([shown.announce_at, shown.earliest, shown.latest]) == [
-        "2026-01-05T21:44:00Z",
-        "2026-01-05T22:00:00Z",
-        "2026-01-05T22:00:00Z",
-    ]
-    assert queries.operations(night.service).items == []
 
 
 def test_operators_see_it_beside_what_is_live_and_tenants_do_not(night: Rig) -> None:

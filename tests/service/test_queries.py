@@ -38,37 +38,37 @@ def full(**hosts: Any) -> dict[str, Any]:
     }
 
 
-def waits_for_host(rig: Rig) -> bool:
-    rig.schedule(Kind.LIVE_MIGRATION, HOSTS[0])
-    (event,) = rig.live_events()
-    explained = rig.explain(event.id)
-    kinds = [facts["kind"] for facts in explained.waiting_for]
-    operation = queries.explain_operation(rig.service, event.operation)
-    assert [facts["kind"] for facts in operation.waiting_for] == kinds
-    assert kinds[0] == "approval"
-    return "target-host" in kinds
-
-
 @pytest.fixture
 def empty(store: Store) -> Rolling:
     return Rolling(store)
 
 
-def test_nobody_can(empty: Rolling) -> None:
-    assert waits_for_host(empty.settle(full(spare={"cordoned": True})))
+ELSEWHERE = full(z={}) | {"vms": full()["vms"] | {"solo": {"host": "z"}}}
 
 
-def test_somebody_empty_can(empty: Rolling) -> None:
+@pytest.mark.parametrize(
+    ("document", "waits"),
+    [
+        pytest.param(full(spare={"cordoned": True}), True, id="no host can"),
+        pytest.param(full(spare={}), False, id="an empty one can"),
+        pytest.param(ELSEWHERE, False, id="only one that is not among the few can"),
+    ],
+)
+def test_a_migration_waits_for_a_host_only_while_none_can(empty: Rolling, document: Any, waits: bool) -> None:
+    empty.settle(document)
+    empty.schedule(Kind.LIVE_MIGRATION, HOSTS[0])
+    (event,) = empty.live_events()
+    kinds = [facts["kind"] for facts in empty.explain(event.id).waiting_for]
+    operation = queries.explain_operation(empty.service, event.operation)
+    assert [facts["kind"] for facts in operation.waiting_for] == kinds
+    assert kinds[0] == "approval"
+    assert ("target-host" in kinds) is waits
+
+
+def test_the_few_are_the_emptiest(empty: Rolling) -> None:
     empty.settle(full(spare={}))
     with empty.service.store.read() as reader:
         assert reader.hosts.emptier(3) == ["spare", *HOSTS[:2]]
-    assert not waits_for_host(empty)
-
-
-def test_only_one_that_is_not_among_the_few_can(empty: Rolling) -> None:
-    document = full(z={})
-    document["vms"]["solo"] = {"host": "z"}
-    assert not waits_for_host(empty.settle(document))
 
 
 def test_where_others_are_on_their_way_is_looked_at_closely(empty: Rolling) -> None:
@@ -196,25 +196,19 @@ def test_it_is_what_the_endpoint_answers_in_every_version(busy: Rig, known: Mapp
                 assert queries.document(busy.service, name, version) == answer.body
                 shown.add(answer.body)
     assert len(shown) > len(queries.VERSIONS)
-
-
-def test_all_versions_can_be_chosen_and_the_newest_comes_first() -> None:
     assert queries.VERSIONS[0] == versions.NEWEST.name
     assert set(queries.VERSIONS) == {version.name for version in versions.ALL}
 
 
-def test_what_cannot_be_shown_says_why(rig: Rig) -> None:
+def test_a_document_that_cannot_be_shown_says_why(rig: Rig) -> None:
     with pytest.raises(errors.RefusedError, match="no api-version '2020-07-02': choose one of 2020-07-01, 2019-08-01"):
         queries.document(rig.service, "web-0", "2020-07-02")
-    with pytest.raises(errors.NotFoundError, match="no VM 'web-9'"):
-        queries.document(rig.service, "web-9")
-
-
-def test_another_scopes_document_is_as_if_there_were_no_such_vm(rig: Rig) -> None:
     seen = selectors.of_scopes("web")
     assert queries.document(rig.service, "web-1", seen=seen)
-    with pytest.raises(errors.NotFoundError, match="no VM 'db'"):
-        queries.document(rig.service, "db", seen=seen)
+    # Another scope's is as if there were no such VM.
+    for name in ("web-9", "db"):
+        with pytest.raises(errors.NotFoundError, match=f"no VM '{name}'"):
+            queries.document(rig.service, name, seen=seen)
 
 
 def test_events_of_one_command_are_listed_as_the_document_has_them(rig: Rig) -> None:

@@ -45,12 +45,7 @@ def test_a_result_is_stored_and_the_next_tick_takes_it(rig: Rig) -> None:
     # The process that made the call learns that nobody waits for it.
     assert (ticked.tasks, ticked.lost) == ([], {task.operation})
     assert queries.operation(rig.service, task.operation).failures == {}
-    assert rig.actions(action="driver.") == ["driver.answered", "driver.finished"]
-
-
-def test_the_report_of_a_call_whose_result_came_by_callback_changes_nothing(rig: Rig) -> None:
-    task = started(rig)
-    tell(rig, task)
+    # Nor does its own report change anything.
     late = tick.Report(operation=task.operation, attempt=1, outcome=Finished(failures=dict.fromkeys(task.vms, "no")))
     assert not tick.tick(rig.service, [late]).tasks
     assert rig.actions(action="driver.") == ["driver.answered", "driver.finished"]

@@ -40,8 +40,12 @@ def not_ready_until_recovered(home: Path, fleet: Fleet) -> None:
         answer = guest.page("/readyz")
         assert answer.json == {"ok": False, "why": "Reboot: preparing"}
         guest.release("prepare")
-        while "recover drain 1" not in guest.begun:
+
+        def recovers_and_was_never_ready() -> bool:
             assert readiness(guest) == 503
+            return "recover drain 1" in guest.begun
+
+        until(recovers_and_was_never_ready)
         until(lambda: metric(guest, 'sagas{state="recovering"}') == 1)
         guest.release("recover")
         until(lambda: readiness(guest) == 200)

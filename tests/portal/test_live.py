@@ -9,12 +9,13 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
-from tests.acceptance.running import until
 from tests.control.running import DEADLINE
 from tests.portal.running import Portal, Visitor, running
 
 from forenotice.core.draft import World
+from forenotice.core.journal import OF_TOKENS
 from forenotice.core.operations import Kind
+from forenotice.core.roles import Role
 from forenotice.portal import live
 from forenotice.service import calls, maintenance, sessions
 from forenotice.service.service import UnitOfWork
@@ -69,18 +70,17 @@ def restart(portal: Portal, name: str) -> None:
     maintenance.schedule(portal.service, calls.SYSTEM, kind=Kind.RESTART, names=[name])
 
 
-def test_a_change_is_told(portal: Portal) -> None:
-    with following(portal, portal.visitor()) as stream:
+def test_a_change_is_told_at_once_even_if_it_came_before(portal: Portal) -> None:
+    visitor, before = portal.visitor(), position(portal)
+    with following(portal, visitor) as stream:
         restart(portal, "db")
         stream.until(CHANGED)
-
-
-def test_what_changed_since_the_page_was_made_is_told_at_once(portal: Portal) -> None:
-    visitor = portal.visitor()
-    before = position(portal)
-    restart(portal, "db")
     with following(portal, visitor, before) as stream:
         stream.until(CHANGED)
+    # A browser goes on where it was.
+    more = f"Last-Event-ID: {position(portal)}\r\n"
+    with following(portal, visitor, before, more) as stream, pytest.raises(TimeoutError):
+        stream.until(CHANGED, 0.4)
 
 
 def test_what_is_somebody_elses_is_not_told(portal: Portal) -> None:
@@ -92,16 +92,6 @@ def test_what_is_somebody_elses_is_not_told(portal: Portal) -> None:
             all_told.until(CHANGED)
         restart(portal, "web-0")
         assert min(int(each) for each in re.findall(rb"id: (\d+)", stream.until(CHANGED))) > before
-
-
-def test_it_ends_with_the_session(tmp_path: Path) -> None:
-    with running(tmp_path, heartbeat=0.05) as portal:
-        visitor = portal.visitor()
-        with following(portal, visitor) as stream:
-            stream.until(b": alive")
-            [secret] = visitor.cookies.values()
-            sessions.end(portal.service, secret)
-            stream.until(LAST)
 
 
 def test_strangers_and_nonsense_are_refused(unchanged: Portal) -> None:
@@ -117,16 +107,9 @@ def test_whoever_is_far_behind_is_told_without_a_look_at_everything(portal: Port
         assert b"id: %d\n" % position(portal) in told
 
 
-def test_a_browser_goes_on_where_it_was(portal: Portal) -> None:
-    visitor = portal.visitor()
-    before = position(portal)
-    restart(portal, "db")
-    more = f"Last-Event-ID: {position(portal)}\r\n"
-    with following(portal, visitor, before, more) as stream, pytest.raises(TimeoutError):
-        stream.until(CHANGED, 0.4)
-
-
-def test_it_ends_with_the_session_while_others_are_busy(tmp_path: Path) -> None:
+@pytest.mark.parametrize("busy", [False, True])
+def test_it_ends_with_the_session(tmp_path: Path, busy: bool) -> None:
+    """Also while others are busy with what this one may not see."""
     with running(tmp_path, heartbeat=0.05) as portal:
         visitor = portal.visitor_as("tenant", "web")
         with following(portal, visitor) as stream:
@@ -136,7 +119,8 @@ def test_it_ends_with_the_session_while_others_are_busy(tmp_path: Path) -> None:
             end = monotonic() + DEADLINE
             while not _ends(stream):
                 assert monotonic() < end
-                portal.service.transact(lambda unit: _note(unit, 1))
+                if busy:
+                    portal.service.transact(lambda unit: _note(unit, 1))
 
 
 def test_too_many_streams_are_refused_as_everything_is(portal: Portal) -> None:
@@ -155,10 +139,21 @@ def test_too_many_streams_are_refused_as_everything_is(portal: Portal) -> None:
             assert "content-security-policy" in said.headers
 
 
-def test_streams_count_for_the_rate_of_their_token(tmp_path: Path) -> None:
-    with running(tmp_path, token_rate=0.5) as portal:
-        visitor = portal.visitor()
-        until(lambda: visitor.ask("GET", "/live?after=x").status == 429)
+@pytest.mark.parametrize("role", [role for role in Role if role not in (Role.ADMIN, Role.TENANT)])
+def test_sign_ins_are_told_to_administrators_alone(portal: Portal, role: Role) -> None:
+    looks, administers = portal.visitor_as(role), portal.visitor()
+    with following(portal, looks) as others, following(portal, administers) as own:
+        portal.visitor()
+        signed_in = position(portal)
+        with portal.service.store.read() as reader:
+            [(_, entry)] = reader.journal.page(after=signed_in - 1)
+        assert entry.action.startswith(OF_TOKENS)
+        # One loop tells both: when the administrator knows, the other has been passed over.
+        own.until(CHANGED)
+        restart(portal, "db")
+        told = re.search(rb"id: (\d+)\ndata: changed", others.until(CHANGED + b"\n"))
+        assert told is not None
+        assert int(told[1]) > signed_in
 
 
 def _ends(stream: Stream) -> bool:

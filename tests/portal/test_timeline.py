@@ -39,29 +39,21 @@ def test_a_bar_waits_and_then_acts() -> None:
     [shape] = lane.shapes
     assert [(part.x, part.width, part.look) for part in shape.parts] == [(25, 25, "waits"), (50, 25, "acts")]
     assert shape.tick == 50
-
-
-def test_what_never_started_is_gone() -> None:
     [lane] = drawn(bar(begin=-12, start=None, end=0)).lanes
     assert [part.look for part in lane.shapes[0].parts] == ["gone"]
+    # A tick is on its bar.
+    started_early = replace(bar(begin=-1, start=0, end=1), not_before=NOW + 9 * HOUR)
+    assert drawn(started_early).lanes[0].shapes[0].tick is None
 
 
-def test_what_takes_a_moment_is_seen() -> None:
+def test_what_takes_a_moment_is_seen_and_what_is_over_ends_before_now() -> None:
     [lane] = drawn(bar(begin=0, start=0.001, end=0.002)).lanes
     assert all(part.width >= timeline.LEAST_WIDTH for part in lane.shapes[0].parts)
-
-
-def test_what_is_over_ends_before_now() -> None:
     [lane] = drawn(bar(begin=-0.003, start=-0.002, end=-0.001)).lanes
     last = lane.shapes[0].parts[-1]
     assert last.x + last.width <= 50
     [early] = drawn(bar(begin=0, start=0, end=0.001)).lanes
     assert early.shapes[0].parts[0].x == 50
-
-
-def test_a_tick_is_on_its_bar() -> None:
-    started_early = replace(bar(begin=-1, start=0, end=1), not_before=NOW + 9 * HOUR)
-    assert drawn(started_early).lanes[0].shapes[0].tick is None
 
 
 def test_bars_that_overlap_have_rows_of_their_own() -> None:
@@ -87,21 +79,16 @@ def test_lanes_fold_when_they_are_many_and_what_is_unfolded_stays() -> None:
     assert found.others_count == found.others.count == 500 - timeline.MOST_LANES
 
 
-def test_how_many_there_are_is_told_by_levels() -> None:
-    lane = timeline._folded(
-        timeline._Scale(NOW - HOUR, NOW + HOUR), "web", "", [bar(n, begin=-1, end=0) for n in range(9)]
-    )
-    assert {level for _, _, level in lane.strip} == {4}
-    alone = timeline._folded(timeline._Scale(NOW - HOUR, NOW + HOUR), "web", "", [bar(begin=-1, end=0)])
-    assert {level for _, _, level in alone.strip} == {1}
+def test_a_strip_has_levels() -> None:
+    scale = timeline._Scale(NOW - HOUR, NOW + HOUR)
+    for count, level in ((9, 4), (1, 1)):
+        lane = timeline._folded(scale, "web", "", [bar(number, begin=-1, end=0) for number in range(count)])
+        assert {found for _, _, found in lane.strip} == {level}
 
 
-def test_there_is_a_line_for_now_where_now_is_in_the_picture() -> None:
+def test_now_and_marks() -> None:
     assert drawn().now == 50
     assert draw([], begin=NOW + HOUR, end=NOW + 2 * HOUR, now=NOW).now is None
-
-
-def test_marks_are_at_full_hours_and_few() -> None:
     for hours in (0.05, 1, 6, 24, 24 * 7, 24 * 90):
         marks = drawn(hours=hours).marks
         assert 2 <= len(marks) <= timeline.MOST_MARKS + 1
@@ -118,17 +105,8 @@ def test_nothing_is_outside_or_lost(
     bars = []
     for number, (*moments, started, name) in enumerate(lives):
         begin, start, end = sorted(moments)
-        bars.append(
-            Bar(
-                id=str(number),
-                lane=name,
-                type="Freeze",
-                label="",
-                begin=begin,
-                start=start if started else None,
-                end=end if number % 3 else None,
-            )
-        )
+        known = {"begin": begin, "start": start if started else None, "end": end if number % 3 else None}
+        bars.append(Bar(id=str(number), lane=name, type="Freeze", label="", **known))  # type: ignore[arg-type]
     found = draw(bars, begin=NOW - 24 * HOUR, end=NOW + 24 * HOUR, now=NOW, unfolded=unfolded, most_lanes=2)
     shown = [bar for bar in bars if bar.begin < found.end and (bar.end is None or bar.end >= found.begin)]
     lanes = [*found.lanes, *([found.others] if found.others else [])]

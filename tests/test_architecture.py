@@ -19,7 +19,7 @@ SEALED = {
     "wire": (frozenset({"wire", "core"}), frozenset({"msgspec"})),
     "clock": (frozenset({"clock"}), frozenset[str]()),
     "failures": (frozenset({"failures"}), frozenset[str]()),
-    "connection_limit": (frozenset({"connection_limit"}), frozenset[str]()),
+    "limits": (frozenset({"limits"}), frozenset[str]()),
     "publication": (frozenset({"core"}), frozenset({"msgspec"})),
     "validation": (frozenset({"validation"}), frozenset({"msgspec"})),
     "views": (frozenset({"views", "core", "validation"}), frozenset({"msgspec"})),
@@ -33,7 +33,7 @@ SEALED = {
                 "agent",
                 "client",
                 "clock",
-                "connection_limit",
+                "limits",
                 "core",
                 "failures",
                 "programs",
@@ -63,15 +63,11 @@ FORBIDDEN = {
     # What rooms of a process share.
     **dict.fromkeys(
         (
-            "acceptor",
-            "connection_limit",
             "control_socket",
             "data_directory",
             "descriptors",
             "garbage_collection",
-            "liveness",
             "logs",
-            "rate",
             "runtime",
             "settings",
             "signatures",

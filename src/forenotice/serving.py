@@ -8,8 +8,9 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from ssl import SSLContext
 from typing import TYPE_CHECKING, Literal
@@ -96,75 +97,86 @@ async def _serve(
     for name in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(name, _stop, stopping)
     published = PublishedFleet()
-    timing = Timing(speed=settings.speed, retries=retries)
+    published.loaded = False
     own: list[SocketAddress] = []
     """Our listeners, once they are bound: subscriptions and gates must not reach them."""
+    outgoing = partial(OutgoingClient, private=settings.allow_private_targets, own=own)
     metrics = Metrics(
         events=lambda: _live_events(service),
         guests=lambda: _guest_counts(metadata.counters),
         threads=lambda: service.liveness.seconds_since(),
         behind=lambda: runtime.clock.behind,
     )
-    service = Service(
-        store=UnreachedStore(),
-        runtime=runtime,
-        timing=timing,
-        publisher=LoopPublisher(published, loop),
-        telemetry=metrics,
-        drivers=drivers,
-        outgoing=OutgoingClient(private=settings.allow_private_targets, own=own),
-        gates=gates.Gates(
-            {gate.name: gate.command for gate in settings.gate},
-            OutgoingClient(private=settings.allow_private_targets, own=own, seconds=gates.SECONDS),
-            runtime,
-        ),
-        allows_loopback=settings.allow_loopback_addresses,
-        limits=UserLimits(fleet=settings.max_user_operations, tenant=settings.max_tenant_operations),
-        versions=options.versions,
-        token_file=settings.token_file,
+    publisher = LoopPublisher(published, loop)
+    service = _service(settings, options, runtime, drivers, retries, metrics, publisher, outgoing)
+    metadata = MetadataServer(
+        published=published,
+        guests=Guests(service),
+        clock=service.clock,
+        timing=service.timing,
+        options=options,
+        liveness=service.liveness,
+        monotonic=runtime.monotonic,
+        start_thread=runtime.start_thread,
     )
     async with AsyncExitStack() as workers, _answering() as shells:
         workers.callback(lambda: service.store.close())
-        published.loaded = False
         reaching = asyncio.create_task(_reach(settings, service))
         told = asyncio.create_task(stopping.wait())
         if await _first_of(reaching, told, None if settings.database_file else REACH_SECONDS):
             reaching.result()
         elif told.done():
             return
-        metadata = MetadataServer(
-            published=published,
-            guests=Guests(service),
-            clock=service.clock,
-            timing=timing,
-            options=options,
-            liveness=service.liveness,
-            monotonic=service.runtime.monotonic,
-            start_thread=service.runtime.start_thread,
-        )
         metadata.start(settings.metadata)
         shells.append(metadata)
-        once = _once(settings)
         workers.callback((settings.directory / control_socket.NAME).unlink, missing_ok=True)
+        once = _once(settings)
         control = await _start_control(settings, service, metadata, published, tls, once, metrics)
         shells.append(control)
-        own += _places(metadata, Address(host=settings.control.host, port=control.port))
-        guests_at = [str(place) for place in metadata.bound]
-        operators_at = str(Address(host=settings.control.host, port=control.port))
+        operators_at = Address(host=settings.control.host, port=control.port)
+        own += _places(metadata, operators_at)
+        listeners = {"metadata": [str(place) for place in metadata.bound], "control": str(operators_at)}
         if not reaching.done():
-            log.warning("Waiting for the database", action="serve.waiting", metadata=guests_at, control=operators_at)
+            log.warning("Waiting for the database", action="serve.waiting", **listeners)
         if not await _first_of(reaching, told):
             return
         service.give_grace()
-        outgoing = OutgoingClient(private=settings.allow_private_targets, own=own)
-        for thread in _threads(service, reaching.result(), outgoing):
+        for thread in _threads(service, reaching.result(), outgoing()):
             thread.start()
             workers.push_async_callback(asyncio.to_thread, thread.stop)
         if settings.demo:
-            demo.show(metadata.bound[0], operators_at, settings, once.secret if once else None)
-        log.info("Serving", action="serve.started", metadata=guests_at, control=operators_at, speed=settings.speed)
+            demo.show(metadata.bound[0], str(operators_at), settings, once.secret if once else None)
+        log.info("Serving", action="serve.started", **listeners, speed=settings.speed)
         await told
         log.info("Stopping", action="serve.stopping")
+
+
+def _service(
+    settings: Settings,
+    options: Options,
+    runtime: Runtime,
+    drivers: Sequence[DriverChoice],
+    retries: Retries,
+    metrics: Metrics,
+    publisher: LoopPublisher,
+    outgoing: Callable[..., OutgoingClient],
+) -> Service:
+    return Service(
+        store=UnreachedStore(),
+        runtime=runtime,
+        timing=Timing(speed=settings.speed, retries=retries),
+        publisher=publisher,
+        telemetry=metrics,
+        drivers=drivers,
+        outgoing=outgoing(),
+        gates=gates.Gates(
+            {gate.name: gate.command for gate in settings.gate}, outgoing(seconds=gates.SECONDS), runtime
+        ),
+        allows_loopback=settings.allow_loopback_addresses,
+        limits=UserLimits(fleet=settings.max_user_operations, tenant=settings.max_tenant_operations),
+        versions=options.versions,
+        token_file=settings.token_file,
+    )
 
 
 def _threads(
@@ -276,11 +288,11 @@ def _warn_of_strangers(settings: Settings, service: Service) -> None:
 
 def _options(settings: Settings) -> Options:
     proxy = None
-    if settings.proxy_trusted:
-        if settings.proxy_secret_file is None:
-            raise errors.RefusedError("trusted proxies must prove who asks: give --proxy-secret-file too")
+    # The settings give both or neither.
+    if settings.proxy_trusted and settings.proxy_secret_file:
         secret = _secret(settings.proxy_secret_file)
         proxy = Proxy(trusted=settings.proxy_trusted, style=settings.proxy_style, secret=secret)
+    listeners = [listener.at.host.lower() for listener in settings.metadata if isinstance(listener.at, Address)]
     return Options(
         rate=settings.guest_rate,
         burst=settings.guest_burst,
@@ -288,14 +300,9 @@ def _options(settings: Settings) -> Options:
         first_response_delay=settings.first_response_delay,
         versions=versions.AS_SEEN if settings.first_version_dates is DateForm.RFC1123 else versions.AS_PUBLISHED,
         proxy=proxy,
-        names=frozenset((*settings.metadata_name, *_hosts(settings))),
+        names=frozenset((*settings.metadata_name, *listeners)),
         default_vm=settings.as_vm,
     )
-
-
-def _hosts(settings: Settings) -> list[str]:
-    """What the listeners themselves are called."""
-    return [listener.at.host.lower() for listener in settings.metadata if isinstance(listener.at, Address)]
 
 
 def _secret(path: Path) -> bytes:
@@ -331,8 +338,9 @@ async def _start_control(
     from forenotice.control.stream import Tail
     from forenotice.portal import app as portal
 
-    tail, at = Tail(service), settings.control
-    guests_at = _guests_at(settings, metadata)
+    tail, at, bound = Tail(service), settings.control, metadata.bound[0]
+    # Where guests find us, if that is not the address that it always is in a VM.
+    guests_at = f"http://{bound}" if settings.demo and isinstance(bound, Address) else None
     api = app.Api(service, metrics, tail, token_rate=settings.token_rate)
     served = portal.beside(api, service, once=once, polled=published.polled, guests_at=guests_at)
     if tls is None:
@@ -351,12 +359,6 @@ def _local_socket(settings: Settings) -> socket.socket | None:
             "The socket for local commands could not be made", action="serve.no_socket", reason=str(error.strerror)
         )
         return None
-
-
-def _guests_at(settings: Settings, metadata: MetadataServer) -> str | None:
-    """Where guests find us, if that is not the address that it always is in a VM."""
-    bound = metadata.bound[0]
-    return f"http://{bound}" if settings.demo and isinstance(bound, Address) else None
 
 
 def _once(settings: Settings) -> SignInLink | None:

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.acceptance.running import DEADLINE, HOST, NEWEST, PROGRAMS, ask, environment, until
 
-from forenotice.liveness import WITHIN_SECONDS
+from forenotice.failures import WITHIN_SECONDS
 
 STRANGER = "127.34.9.9"
 POLLS = 30

@@ -17,7 +17,7 @@ from forenotice.control import app
 from forenotice.control.metrics import Metrics
 from forenotice.control.server import ControlServer
 from forenotice.core import errors
-from forenotice.liveness import WITHIN_SECONDS, Liveness
+from forenotice.failures import WITHIN_SECONDS, Liveness
 from forenotice.service.loops import Loop
 
 

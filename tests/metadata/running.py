@@ -20,7 +20,7 @@ from forenotice.core.fleet import Listening, Policy, Scope, ScopeKind, Vm
 from forenotice.core.lifecycle import StartRequests
 from forenotice.core.operations import HOST_MAINTENANCE, Event, EventType, Source, Status
 from forenotice.core.timing import Timing
-from forenotice.liveness import Liveness
+from forenotice.failures import Liveness
 from forenotice.metadata.connection import Connection
 from forenotice.metadata.options import Limits, Options
 from forenotice.metadata.published import LoopPublisher, PublishedFleet

@@ -25,7 +25,7 @@ from tests.metadata.running import (
 from forenotice import publication
 from forenotice.core import errors
 from forenotice.core.lifecycle import StartRequests
-from forenotice.liveness import WITHIN_SECONDS
+from forenotice.failures import WITHIN_SECONDS
 
 OTHER = "F020BA2E-3BC0-4C40-A10B-86575A9EABD5"
 POST = request(method="POST", body=APPROVAL)

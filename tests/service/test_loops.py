@@ -20,7 +20,7 @@ from forenotice.core.driver_calls import Finished, NotYet, Outcome, Task
 from forenotice.core.operations import Kind
 from forenotice.core.rollouts import GateResult
 from forenotice.drivers.call_queue import CallTerms
-from forenotice.liveness import WITHIN_SECONDS, Liveness
+from forenotice.failures import WITHIN_SECONDS, Liveness
 from forenotice.runtime import Runtime
 from forenotice.service import queries, results, rollouts, tick
 from forenotice.service.gates import Gates

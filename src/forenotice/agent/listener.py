@@ -14,7 +14,7 @@ import h11
 import msgspec
 
 from forenotice.clock import Clock, SystemClock
-from forenotice.connection_limit import ConnectionLimit
+from forenotice.limits import ConnectionLimit
 from forenotice.runtime import Runtime, Started
 from forenotice.wire import dates, host_header
 

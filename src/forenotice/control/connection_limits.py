@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from forenotice import descriptors
-from forenotice.connection_limit import ConnectionLimit
+from forenotice.limits import ConnectionLimit
 
 CONNECTIONS = 256
 """Operators are few, and guests' connections need the descriptors."""

@@ -14,8 +14,8 @@ from forenotice.control import requests, responses
 from forenotice.control.connection_limits import address_of
 from forenotice.core import errors
 from forenotice.failures import has_doubled
+from forenotice.limits import Buckets, Rate
 from forenotice.logs import log
-from forenotice.rate import Buckets, Rate
 from forenotice.service.service import Telemetry
 
 MOST_OF_ONE = 64

@@ -11,9 +11,9 @@ from typing import Any, cast
 import uvicorn
 from starlette.types import ASGIApp
 
-from forenotice.acceptor import Acceptor
 from forenotice.control.connection_limits import BoundedProtocol
 from forenotice.core import errors
+from forenotice.descriptors import Acceptor
 
 BACKLOG = 512
 GRACE_SECONDS = 15

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from forenotice.clock import Clock
-from forenotice.connection_limit import ConnectionLimit
 from forenotice.core.timing import Timing
+from forenotice.limits import ConnectionLimit, Rate
 from forenotice.logs import log
 from forenotice.metadata.checks import Poll
 from forenotice.metadata.identity import Callers
@@ -18,7 +18,6 @@ from forenotice.metadata.published import Guest, PublishedFleet, PublishedScope
 from forenotice.metadata.requests import Request
 from forenotice.metadata.responses import Response, StatusLines
 from forenotice.metadata.upstream import ListeningTracker, Upstream
-from forenotice.rate import Rate
 from forenotice.wire import document
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ from collections.abc import Callable
 
 from forenotice.clock import Clock
 from forenotice.core import fleet
+from forenotice.limits import Rate
 from forenotice.logs import log
 from forenotice.metadata import checks, responses
 from forenotice.metadata.checks import Head, Proof
 from forenotice.metadata.options import Options, Proxy
 from forenotice.metadata.published import Guest, PublishedFleet
 from forenotice.metadata.responses import Response
-from forenotice.rate import Rate
 from forenotice.settings import ProxyStyle
 from forenotice.wire import errors
 

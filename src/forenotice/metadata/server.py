@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from forenotice import descriptors
-from forenotice.acceptor import Acceptor
 from forenotice.clock import Clock
 from forenotice.core import errors
 from forenotice.core.timing import Timing
-from forenotice.liveness import Liveness
+from forenotice.descriptors import Acceptor
+from forenotice.failures import Liveness
 from forenotice.logs import log
 from forenotice.metadata import identity, responses
 from forenotice.metadata.connection import Connection, Interceptor

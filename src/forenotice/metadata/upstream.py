@@ -11,8 +11,7 @@ from forenotice.clock import Clock
 from forenotice.core import errors, fleet
 from forenotice.core.lifecycle import StartRequests
 from forenotice.core.timing import Timing
-from forenotice.failures import Failures
-from forenotice.liveness import Liveness
+from forenotice.failures import Failures, Liveness
 from forenotice.logs import log
 from forenotice.metadata.options import Limits, Options
 from forenotice.metadata.published import PublishedFleet, PublishedScope

@@ -8,8 +8,7 @@ from datetime import datetime, timedelta
 import structlog
 
 from forenotice.core import errors
-from forenotice.failures import Failures
-from forenotice.liveness import Liveness
+from forenotice.failures import Failures, Liveness
 from forenotice.runtime import Runtime, Started
 from forenotice.service import housekeeping
 from forenotice.service.service import Service

@@ -16,8 +16,7 @@ from forenotice.core.operations import Status
 from forenotice.core.selectors import Selector
 from forenotice.core.timing import CLOCK_TOLERANCE, Timing
 from forenotice.drivers.call_queue import CallQueue, DriverChoice
-from forenotice.failures import Failures
-from forenotice.liveness import Liveness
+from forenotice.failures import Failures, Liveness
 from forenotice.publication import Publication, Publisher
 from forenotice.runtime import Runtime
 from forenotice.service import visibility

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -33,6 +34,7 @@ PASSWORD = re.compile(r"\w+://[^/@]*:[^/@]*@|.*[?&]password=")
 BURST = 4
 """Seconds' worth of requests that a VM may send at once."""
 
+S = TypeVar("S", bound=msgspec.Struct)
 Flags = Mapping[str, object]
 """What was given on the command line, by setting; None, () and False stand for nothing."""
 
@@ -183,10 +185,9 @@ class DriverSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 def load(flags: Flags, environ: Mapping[str, str]) -> Settings:
     settings = Settings(**_resolve(table.SERVE, flags, environ))
-    if bool(settings.proxy_trusted) != bool(settings.proxy_secret_file):
-        raise SettingError("proxy_trusted and proxy_secret_file need each other: give both or neither")
-    if bool(settings.control_certificate) != bool(settings.control_key):
-        raise SettingError("control_certificate and control_key need each other: give both or neither")
+    for one, other in (("proxy_trusted", "proxy_secret_file"), ("control_certificate", "control_key")):
+        if bool(getattr(settings, one)) != bool(getattr(settings, other)):
+            raise SettingError(f"{one} and {other} need each other: give both or neither")
     if not settings.metadata:
         raise SettingError("metadata names no listener: give at least one, such as 127.0.0.1:8254")
     places = [listener.at for listener in settings.metadata if isinstance(listener.at, Path) or listener.at.port]
@@ -198,24 +199,15 @@ def load(flags: Flags, environ: Mapping[str, str]) -> Settings:
     return settings
 
 
-def load_operator(flags: Flags, environ: Mapping[str, str]) -> OperatorSettings:
-    return OperatorSettings(**_resolve(table.OPERATOR, flags, environ))
+def _load(kind: type[S], rows: Sequence[Setting], flags: Flags, environ: Mapping[str, str]) -> S:
+    return kind(**_resolve(rows, flags, environ))
 
 
-def load_guest(flags: Flags, environ: Mapping[str, str]) -> GuestSettings:
-    return GuestSettings(**_resolve(table.GUEST, flags, environ))
-
-
-def load_agent(flags: Flags, environ: Mapping[str, str]) -> AgentSettings:
-    return AgentSettings(**_resolve(table.AGENT, flags, environ))
-
-
-def load_emulator(flags: Flags, environ: Mapping[str, str]) -> EmulatorSettings:
-    return EmulatorSettings(**_resolve(table.EMULATE, flags, environ))
-
-
-def load_driver(flags: Flags, environ: Mapping[str, str]) -> DriverSettings:
-    return DriverSettings(**_resolve(table.EMULATOR, flags, environ))
+load_operator = partial(_load, OperatorSettings, table.OPERATOR)
+load_guest = partial(_load, GuestSettings, table.GUEST)
+load_agent = partial(_load, AgentSettings, table.AGENT)
+load_emulator = partial(_load, EmulatorSettings, table.EMULATE)
+load_driver = partial(_load, DriverSettings, table.EMULATOR)
 
 
 def _resolve(rows: Sequence[Setting], flags: Flags, environ: Mapping[str, str]) -> dict[str, Any]:

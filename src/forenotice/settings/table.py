@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 
 from forenotice.settings import values
 
@@ -107,11 +108,11 @@ SERVE = (
         help="The longest wait, in seconds, that a guest may ask for."),
     Setting("first_response_delay", "SECONDS", values.delay, default="0",
         help="Seconds by which the first response to a scope is delayed."),
-    Setting("first_version_dates", "FORM", values.date_form, default="iso",
+    Setting("first_version_dates", "FORM", partial(values.one_of, values.DateForm), default="iso",
         help="How api-version 2017-03-01 writes NotBefore: iso as published, rfc1123 as the real service was seen to."),
     Setting("proxy_trusted", "NETWORK", values.network, repeatable=True,
         help="Network whose metadata proxies may say for which VM they ask; may be repeated."),
-    Setting("proxy_style", "STYLE", values.proxy_style, default="forenotice",
+    Setting("proxy_style", "STYLE", partial(values.one_of, values.ProxyStyle), default="forenotice",
         help="How those proxies prove it: forenotice or openstack."),
     Setting("proxy_secret_file", "FILE", values.path, help="File with the secret shared with those proxies."),
     Setting("allow_loopback_addresses", "", values.switch, default="false", demo="true",
@@ -123,9 +124,9 @@ SERVE = (
         help="What really happens to VMs: simulated, or the TOML file of a driver; see docs/drivers.md."),
     Setting("gate", "NAME=COMMAND", values.gate, repeatable=True, by_line=True,
         help="A command, run without a shell, that rollouts may name as their gate; may be repeated."),
-    Setting("log_level", "LEVEL", values.log_level, default="info",
+    Setting("log_level", "LEVEL", partial(values.one_of, values.LogLevel), default="info",
         help="The least that is logged: debug, info, warning or error."),
-    Setting("log_format", "FORMAT", values.log_format, default="auto",
+    Setting("log_format", "FORMAT", partial(values.one_of, values.LogFormat), default="auto",
         help="console for people, json for machines; auto chooses by whether it goes to a terminal."),
     CONFIG,
 )

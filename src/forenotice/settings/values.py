@@ -4,6 +4,7 @@ import ipaddress
 import re
 import shlex
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -157,14 +158,10 @@ def database(value: str) -> str:
     raise ValueError("is not a database: give sqlite:///PATH or postgresql://USER@HOST/NAME")
 
 
-def speed(value: str) -> float:
-    return number(value, SPEED_MIN, SPEED_MAX, "a speed", "60")
-
-
 def rate(value: str) -> float | None:
     if value.lower() == "off":
         return None
-    return number(value, RATE_MIN, RATE_MAX, "a rate", f"{GUEST_RATE}, or off for no limit")
+    return number(RATE_MIN, RATE_MAX, "a rate", f"{GUEST_RATE}, or off for no limit", value)
 
 
 def most_operations(value: str) -> int | None:
@@ -176,15 +173,7 @@ def most_operations(value: str) -> int | None:
     raise ValueError(f"{value!r} is not a number of operations from 1 to {most}: give one such as 10, or off")
 
 
-def wait(value: str) -> float:
-    return number(value, 0, WAIT_MAX, "a number of seconds", "60")
-
-
-def delay(value: str) -> float:
-    return number(value, 0, DELAY_MAX, "a number of seconds", "0")
-
-
-def number(value: str, low: float, high: float, noun: str, example: str) -> float:
+def number(low: float, high: float, noun: str, example: str, value: str) -> float:
     try:
         found = float(value)
     except ValueError:
@@ -192,6 +181,11 @@ def number(value: str, low: float, high: float, noun: str, example: str) -> floa
     if low <= found <= high:
         return found
     raise ValueError(f"{value!r} is not {noun} from {low:g} to {high:g}: give one such as {example}")
+
+
+speed = partial(number, SPEED_MIN, SPEED_MAX, "a speed", "60")
+wait = partial(number, 0, WAIT_MAX, "a number of seconds", "60")
+delay = partial(number, 0, DELAY_MAX, "a number of seconds", "0")
 
 
 def vm_name(value: str) -> str:
@@ -242,20 +236,11 @@ def network(value: str) -> Network:
         raise ValueError(f"{value!r} is not a network: give one such as 10.0.0.0/24 or fd00::/64") from None
 
 
-def proxy_style(value: str) -> ProxyStyle:
-    return _one_of(ProxyStyle, value)
-
-
-def date_form(value: str) -> DateForm:
-    return _one_of(DateForm, value)
-
-
-def log_level(value: str) -> LogLevel:
-    return _one_of(LogLevel, value)
-
-
-def log_format(value: str) -> LogFormat:
-    return _one_of(LogFormat, value)
+def one_of(kind: type[Choice], value: str) -> Choice:
+    try:
+        return kind(value)
+    except ValueError:
+        raise ValueError(f"{value!r} is not one of {', '.join(kind)}") from None
 
 
 def url(value: str) -> str:
@@ -295,10 +280,3 @@ def _is_host(host: str, *, bracketed: bool) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _one_of(kind: type[Choice], value: str) -> Choice:
-    try:
-        return kind(value)
-    except ValueError:
-        raise ValueError(f"{value!r} is not one of {', '.join(kind)}") from None

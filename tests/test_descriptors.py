@@ -6,7 +6,7 @@ import time
 from contextlib import ExitStack
 from typing import Any
 
-from forenotice.acceptor import ITERATION_SECONDS, Acceptor
+from forenotice.descriptors import ITERATION_SECONDS, Acceptor
 
 
 async def accepted(count: int, seconds: float) -> str:

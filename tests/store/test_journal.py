@@ -16,9 +16,10 @@ from forenotice.store import journal
 from forenotice.store.database import Store
 from forenotice.store.journal import JournalFilter
 from forenotice.store.opener import open_store
+from forenotice.store.transaction import Transaction
 
 
-def test_entries_come_back_in_order(store: Store) -> None:
+def test_entries_come_back_in_order(tx: Transaction) -> None:
     full = entry(
         "event.approved",
         by="vm:web-0",
@@ -29,20 +30,13 @@ def test_entries_come_back_in_order(store: Store) -> None:
         vm="web-0",
         data={"seconds": 1.5, "names": ["a"], "nested": {"none": None}, "text": "Ünï"},
     )
-    assert keep(store) == 0
-    with store.read() as reader:
-        assert (reader.journal.last(), reader.journal.page()) == (None, [])
-    assert keep(store, entry("one"), full) == 2
-    assert keep(store, entry("three", at=NOW + MINUTE)) == 3
-    with store.read() as reader:
-        assert reader.journal.page() == [(1, entry("one")), (2, full), (3, entry("three", at=NOW + MINUTE))]
-        assert reader.journal.last() == (3, NOW + MINUTE)
-
-
-def test_data_becomes_plain_json(store: Store) -> None:
-    keep(store, entry("one", data={"at": NOW, "for": timedelta(seconds=90), "names": ("a", "b")}))
-    with store.read() as reader:
-        [(_, kept)] = reader.journal.page()
+    assert (tx.apply(changes()), tx.journal.last(), tx.journal.page()) == (0, None, [])
+    assert tx.apply(changes(entry("one"), full)) == 2
+    assert tx.apply(changes(entry("three", at=NOW + MINUTE))) == 3
+    assert tx.journal.page() == [(1, entry("one")), (2, full), (3, entry("three", at=NOW + MINUTE))]
+    assert tx.journal.last() == (3, NOW + MINUTE)
+    tx.apply(changes(entry("four", data={"at": NOW, "for": timedelta(seconds=90), "names": ("a", "b")})))
+    [(_, kept)] = tx.journal.page(after=3)
     assert kept.data == {"at": "2030-05-17T08:30:00.123457Z", "for": "PT90S", "names": ["a", "b"]}
 
 
@@ -103,65 +97,53 @@ FOUND: list[tuple[dict[str, Any], list[int]]] = [
 ]
 
 
-def test_filters(store: Store) -> None:
-    keep(store, *THINGS, *ENTRIES)
-    with store.read() as reader:
-        for wanted, found in FOUND:
-            assert positions(reader, **wanted) == found, wanted
+def test_filters(tx: Transaction) -> None:
+    tx.apply(changes(*THINGS, *ENTRIES))
+    for wanted, found in FOUND:
+        assert positions(tx, **wanted) == found, wanted
 
 
-def test_a_vm_is_found_however_far_back(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    keep(
-        store, *(entry(str(number), vm="db" if number in (1, 2, 3, 7, 30, 31) else "web-0") for number in range(1, 41))
-    )
+def test_a_vm_is_found_however_far_back(tx: Transaction, monkeypatch: pytest.MonkeyPatch) -> None:
+    far = (1, 2, 3, 7, 30, 31)
+    tx.apply(changes(*(entry(str(number), vm="db" if number in far else "web-0") for number in range(1, 41))))
     for window in (1, 2, 3, 7, 100):
         monkeypatch.setattr(journal, "_WINDOW", window)
-        with store.read() as reader:
-            assert positions(reader, vm="db") == [1, 2, 3, 7, 30, 31]
-            assert positions(reader, vm="db", newest_first=True) == [31, 30, 7, 3, 2, 1]
-            assert positions(reader, vm="db", newest_first=True, before=31, limit=3) == [30, 7, 3]
-            assert positions(reader, vm="db", after=2, limit=3) == [3, 7, 30]
+        assert positions(tx, vm="db") == [1, 2, 3, 7, 30, 31]
+        assert positions(tx, vm="db", newest_first=True) == [31, 30, 7, 3, 2, 1]
+        assert positions(tx, vm="db", newest_first=True, before=31, limit=3) == [30, 7, 3]
+        assert positions(tx, vm="db", after=2, limit=3) == [3, 7, 30]
 
 
-def test_whom_an_operation_has_named_is_not_forgotten(store: Store) -> None:
-    keep(store, *THINGS, entry("made"))
+def test_which_vms_an_operation_has_named_is_not_forgotten(tx: Transaction) -> None:
+    tx.apply(changes(*THINGS, entry("made")))
     later = entry("operation.changed", operation="o1", at=NOW + MINUTE)
-    keep(store, replace(THINGS[0], vms=("web-0",)), replace(THINGS[1], resources=("web-0",)), later)
-    with store.read() as reader:
-        assert [each.action for _, each in reader.journal.page(JournalFilter(vm="web-1"))] == ["operation.changed"]
-        rows = executor_of(reader).rows("SELECT vm, operation, event FROM vm_operations ORDER BY vm, operation")
-        named = [("db", "o2", "E2"), ("web-0", "o1", "E1"), ("web-1", "o1", "E1"), ("web-1", "o2", None)]
-        assert list(rows) == named
+    tx.apply(changes(replace(THINGS[0], vms=("web-0",)), replace(THINGS[1], resources=("web-0",)), later))
+    assert [each.action for _, each in tx.journal.page(JournalFilter(vm="web-1"))] == ["operation.changed"]
+    rows = executor_of(tx).rows("SELECT vm, operation, event FROM vm_operations ORDER BY vm, operation")
+    named = [("db", "o2", "E2"), ("web-0", "o1", "E1"), ("web-1", "o1", "E1"), ("web-1", "o2", None)]
+    assert list(rows) == named
 
 
-def test_a_moment_is_found_whatever_is_missing_before_it(store: Store) -> None:
-    keep(store, *(entry(str(number), at=NOW + number // 2 * MINUTE) for number in range(20)))
-    with store.write() as transaction:
-        executor_of(transaction).run("DELETE FROM journal WHERE position < 4 OR position BETWEEN 9 AND 13")
-    with store.read() as reader:
-        everything = reader.journal.page()
-        for seconds in range(-60, 12 * 60, 30):
-            moment = NOW + timedelta(seconds=seconds)
-            assert positions(reader, since=moment) == [seq for seq, each in everything if each.at >= moment]
-            assert positions(reader, until=moment) == [seq for seq, each in everything if each.at < moment]
+def test_a_moment_is_found_whatever_is_missing_before_it(tx: Transaction) -> None:
+    tx.apply(changes(*(entry(str(number), at=NOW + number // 2 * MINUTE) for number in range(20))))
+    executor_of(tx).run("DELETE FROM journal WHERE position < 4 OR position BETWEEN 9 AND 13")
+    everything = tx.journal.page()
+    for seconds in range(-60, 12 * 60, 30):
+        moment = NOW + timedelta(seconds=seconds)
+        assert positions(tx, since=moment) == [position for position, each in everything if each.at >= moment]
+        assert positions(tx, until=moment) == [position for position, each in everything if each.at < moment]
 
 
 @pytest.mark.parametrize("newest_first", [False, True])
-def test_pages_are_stable_while_others_write(store: Store, newest_first: bool) -> None:
-    keep(store, *(entry(str(number), host="a" if number % 3 else "b") for number in range(12)))
-    keep(store, entry("last", host="b"))
-    with store.read() as reader:
-        before = positions(reader, host="a", newest_first=newest_first)
+def test_pages_are_stable_while_others_write(tx: Transaction, newest_first: bool) -> None:
+    tx.apply(changes(*(entry(str(number), host="a" if number % 3 else "b") for number in range(13))))
+    before = positions(tx, host="a", newest_first=newest_first)
     found: list[int] = []
     place: dict[str, Any] = {}
-    while True:
-        with store.read() as reader:
-            page = positions(reader, host="a", limit=3, newest_first=newest_first, **place)
-        if not page or page[0] > 13:
-            break
+    while (page := positions(tx, host="a", limit=3, newest_first=newest_first, **place)) and page[0] <= 13:
         found += page
         place = {"before" if newest_first else "after": page[-1]}
-        keep(store, entry("new", host="b"), *([entry("new", host="a")] if newest_first else []))
+        tx.apply(changes(entry("new", host="b"), *([entry("new", host="a")] if newest_first else [])))
     assert found == before
     assert len(found) == 8
 
@@ -180,7 +162,7 @@ WRITERS, ROUNDS = 4, 15
 
 
 def test_positions_follow_the_order_of_commits(url: str) -> None:
-    """Whoever has seen position N has seen all before it, with writers in two stores and a reader beside them."""
+    """A reader that has seen position N has seen all before it, with writers in two stores beside it."""
     stores = [open_store(url, migrate=True), open_store(url, migrate=False)]
     done = threading.Event()
 

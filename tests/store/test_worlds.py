@@ -4,16 +4,25 @@ import contextlib
 from dataclasses import dataclass, replace
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.store.samples import MINUTE, NOW, Thing, changes, event, host, keep, operation, scope, vm
+from tests.store.samples import MINUTE, NOW, Thing, changes, event, host, operation, scope, vm
 
 from forenotice.core.draft import World
 from forenotice.core.fleet import Policy, ScopeKind, Vm
 from forenotice.core.operations import EventType, Kind, Status
 from forenotice.core.rollouts import Options, Rollout, RolloutHost, RolloutHostStatus, RolloutStatus
 from forenotice.store.database import Store
+from forenotice.store.transaction import Transaction
+
+
+def names(world: World) -> dict[str, Any]:
+    kinds = ("hosts", "vms", "scopes", "operations", "events")
+    loaded: dict[str, Any] = {kind: set(getattr(world, kind)) for kind in kinds}
+    return loaded | {"occupancy": world.occupancy, "addresses": world.addresses}
+
+
+NOTHING = names(World())
 
 # a: web-0, db; b: web-1, pool_0; c: pool_1 and cordoned; d: empty
 FLEET: tuple[Thing, ...] = (
@@ -45,29 +54,30 @@ FLEET: tuple[Thing, ...] = (
     event("EC-POOL", "on-c", "group:pool"),
 )
 
-A_AND_WHAT_IT_SHARES = {
-    "hosts": {"a"},
-    "vms": {"web-0", "db"},
-    "scopes": {"group:web", "vm:db"},
-    "operations": {"on-a", "on-b"},
-    "events": {"EA-WEB", "EA-DB", "EB-WEB", "EB-POOL"},
-}
 
-
-@pytest.mark.parametrize(
-    ("wanted", "found"),
-    [
-        ({"hosts": ["ghost"], "vms": ["ghost"], "scopes": ["group:ghost"], "operations": ["x"], "events": ["x"]}, {}),
-        ({"events": ["ea-db"]}, A_AND_WHAT_IT_SHARES),
-        ({"events": ["ea-db"], "to_explain": True}, A_AND_WHAT_IT_SHARES | {"events": {"EA-WEB", "EA-DB", "EB-WEB"}}),
-        ({"addresses": ["fd00::2", "10.9.9.9"]}, {"vms": {"db"}, "addresses": {"fd00::2": "db"}}),
-    ],
-)
-def test_what_comes_with_what(store: Store, wanted: dict[str, Any], found: dict[str, Any]) -> None:
-    keep(store, *FLEET)
-    with store.read() as reader:
-        world = reader.worlds.load(**wanted)
-    assert names(world) == names(World()) | found
+def test_what_comes_with_what(tx: Transaction) -> None:
+    tx.apply(changes(*FLEET))
+    shared = {
+        "hosts": {"a"},
+        "vms": {"web-0", "db"},
+        "scopes": {"group:web", "vm:db"},
+        "operations": {"on-a", "on-b"},
+        "events": {"EA-WEB", "EA-DB", "EB-WEB", "EB-POOL"},
+    }
+    assert names(tx.worlds.load(events=["ea-db"])) == NOTHING | shared
+    explained = shared | {"events": {"EA-WEB", "EA-DB", "EB-WEB"}}
+    assert names(tx.worlds.load(events=["ea-db"], to_explain=True)) == NOTHING | explained
+    found = tx.worlds.load(addresses=["fd00::2", "10.9.9.9"])
+    assert names(found) == NOTHING | {"vms": {"db"}, "addresses": {"fd00::2": "db"}}
+    assert names(tx.worlds.fleet()) == {
+        "hosts": {"a", "b", "c", "d"},
+        "vms": {"web-0", "db", "web-1", "pool_0", "pool_1"},
+        "scopes": {"group:web", "group:pool", "vm:db", "group:idle", "vm:gone"},
+        "operations": {"on-a", "on-b", "on-c", "silent-d"},
+        "events": {"EA-WEB", "EA-DB", "EB-WEB", "EB-POOL", "EC-POOL"},
+        "occupancy": {},
+        "addresses": {identity: each.name for each in FLEET if isinstance(each, Vm) for identity in each.known_by},
+    }
 
 
 WAITING: tuple[Thing, ...] = (
@@ -98,40 +108,39 @@ WAITING: tuple[Thing, ...] = (
 )
 
 
-@pytest.mark.parametrize("named", [{"operations": ["mine"]}, {"events": ["mine-db"]}, {"events": ["MINE-WEB", "x"]}])
-def test_what_explains_an_operation(store: Store, named: dict[str, Any]) -> None:
-    keep(store, *WAITING)
-    with store.read() as reader:
-        world = reader.worlds.to_explain(**named)
-        nothing = reader.worlds.to_explain()
-    assert names(nothing) == names(World())
-    assert names(world) == names(World()) | {
-        "vms": {"web-0", "db"},
-        "scopes": {"group:web", "group:pool", "vm:db"},
-        "operations": {"mine", "busy", "out", "deletion"},
-        "events": {"MINE-WEB", "MINE-DB", "MINE-GONE", "OUT-WEB", "DELETION"},
-    }
-    mine = [each.scope for each in world.events.values() if each.operation == "mine"]
-    assert mine == ["group:pool", "group:web", "vm:db"]
+def test_what_explains_an_operation(tx: Transaction) -> None:
+    tx.apply(changes(*WAITING))
+    assert names(tx.worlds.to_explain()) == NOTHING
+    wanted: tuple[dict[str, list[str]], ...] = (
+        {"operations": ["mine"]},
+        {"events": ["mine-db"]},
+        {"events": ["MINE-WEB", "x"]},
+    )
+    for named in wanted:
+        world = tx.worlds.to_explain(**named)
+        assert names(world) == NOTHING | {
+            "vms": {"web-0", "db"},
+            "scopes": {"group:web", "group:pool", "vm:db"},
+            "operations": {"mine", "busy", "out", "deletion"},
+            "events": {"MINE-WEB", "MINE-DB", "MINE-GONE", "OUT-WEB", "DELETION"},
+        }
+        mine = [each.scope for each in world.events.values() if each.operation == "mine"]
+        assert mine == ["group:pool", "group:web", "vm:db"]
 
 
-def test_what_schedules_some_vms_however_many_share_their_hosts(store: Store) -> None:
+def test_what_schedules_some_vms_however_many_share_their_hosts(tx: Transaction) -> None:
     moving = operation("moving", "c", status=Status.STARTED, vms=("web-2",), targets={"web-2": "b"})
     telling = event("MOVING", "moving", "group:web", status=Status.STARTED)
-    keep(store, *WAITING, host("d"), vm("web-2", "c", "group:web", update_domain=1), moving, telling)
-    with store.read() as reader:
-        world = reader.worlds.to_schedule(["db", "gone"])
-        nothing = reader.worlds.to_schedule([])
-        moved = reader.worlds.to_schedule(["web-0"], targets=True)
-        whole = reader.worlds.load(vms=["web-0"], targets=True)
-    assert names(nothing) == names(World())
-    assert names(world) == names(World()) | {
+    tx.apply(changes(*WAITING, host("d"), vm("web-2", "c", "group:web", update_domain=1), moving, telling))
+    assert names(tx.worlds.to_schedule([])) == NOTHING
+    assert names(tx.worlds.to_schedule(["db", "gone"])) == NOTHING | {
         "hosts": {"a"},
         "vms": {"db"},
         "scopes": {"vm:db"},
         "operations": {"mine", "next"},
         "events": {"MINE-WEB", "MINE-DB", "MINE-GONE", "NEXT"},
     }
+    moved, whole = tx.worlds.to_schedule(["web-0"], targets=True), tx.worlds.load(vms=["web-0"], targets=True)
     assert moved.vms.keys() == {"web-0", "web-2"}
     assert moved.domains == {
         ("group:web", "a"): {(0, 0): 1},
@@ -139,149 +148,121 @@ def test_what_schedules_some_vms_however_many_share_their_hosts(store: Store) ->
         ("group:web", "c"): {(1, 0): 1},
     }
     assert (moved.occupancy, moved.awaiting) == (whole.occupancy, whole.awaiting)
-
-
-def test_a_limit_of_users_operations_is_held_against_all_vms_of_the_scope(store: Store) -> None:
+    # A limit of users' operations is held against all VMs of the scope.
     limited = scope("group:web", policy=Policy(max_user_operations=1))
-    untold = operation("untold", "b", kind=Kind.DELETION, vms=("web-1",))
-    keep(store, *FLEET, limited, untold)
-    with store.read() as reader:
-        world = reader.worlds.to_schedule(["web-0"])
-    assert world.vms.keys() == {"web-0", "web-1"}
-    assert "untold" in world.operations
+    tx.apply(changes(limited, operation("untold", "b", kind=Kind.DELETION, vms=("web-1",))))
+    world = tx.worlds.to_schedule(["web-0"])
+    assert (set(world.vms), "untold" in world.operations) == ({"web-0", "web-1", "web-2"}, True)
 
 
-def test_users_operations_of_the_whole_fleet_are_counted_by_who_asked_for_them(store: Store) -> None:
-    keep(
-        store,
-        *FLEET,
-        *(operation(f"a{n}", "b", kind=kind, by="tenant:a") for n, kind in enumerate((Kind.RESTART, Kind.REDEPLOY))),
-        operation("b", "b", kind=Kind.DELETION, status=Status.STARTED, by="operator:b"),
-        operation("over", "b", kind=Kind.RESTART, status=Status.COMPLETED, by="tenant:a"),
-        operation("platform", "b", kind=Kind.EVICTION, by="tenant:a"),
+def test_users_operations_of_the_whole_fleet_are_counted_by_author(tx: Transaction) -> None:
+    tx.apply(
+        changes(
+            *FLEET,
+            operation("a1", "b", kind=Kind.RESTART, by="tenant:a"),
+            operation("a2", "b", kind=Kind.REDEPLOY, by="tenant:a"),
+            operation("b", "b", kind=Kind.DELETION, status=Status.STARTED, by="operator:b"),
+            operation("over", "b", kind=Kind.RESTART, status=Status.COMPLETED, by="tenant:a"),
+            operation("platform", "b", kind=Kind.EVICTION, by="tenant:a"),
+        )
     )
-    with store.read() as reader:
-        assert reader.worlds.to_schedule(["db"], asked_by=True).asked_by == {"tenant:a": 2, "operator:b": 1}
-        assert reader.worlds.to_schedule(["db"]).asked_by == {}
+    assert tx.worlds.to_schedule(["db"], asked_by=True).asked_by == {"tenant:a": 2, "operator:b": 1}
+    assert tx.worlds.to_schedule(["db"]).asked_by == {}
 
 
-def test_hosts_alone_and_where_to_go(store: Store) -> None:
-    keep(store, *WAITING)
-    with store.read() as reader:
-        hosts = reader.worlds.hosts(["c", "x"], ["web-1", "gone"])
-        targets = reader.worlds.targets(["group:web", "vm:db"])
-        whole = reader.worlds.load(vms=["web-0"], targets=True)
-    assert names(hosts) == names(World()) | {"hosts": {"c"}, "vms": {"pool_0", "web-1"}}
-    assert names(targets) == names(World()) | {"hosts": {"c"}, "vms": {"web-0", "web-1"}, "occupancy": {"c": 1}}
+def test_hosts_alone_and_where_to_go(tx: Transaction) -> None:
+    tx.apply(changes(*WAITING))
+    targets, whole = tx.worlds.targets(["group:web", "vm:db"]), tx.worlds.load(vms=["web-0"], targets=True)
+    hosts = tx.worlds.hosts(["c", "x"], ["web-1", "gone"])
+    assert names(hosts) == NOTHING | {"hosts": {"c"}, "vms": {"pool_0", "web-1"}}
+    assert names(targets) == NOTHING | {"hosts": {"c"}, "vms": {"web-0", "web-1"}, "occupancy": {"c": 1}}
     assert (targets.occupancy, targets.awaiting) == (whole.occupancy, whole.awaiting)
 
 
-def names(world: World) -> dict[str, Any]:
-    kinds = ("hosts", "vms", "scopes", "operations", "events")
-    loaded: dict[str, Any] = {kind: set(getattr(world, kind)) for kind in kinds}
-    return loaded | {"occupancy": world.occupancy, "addresses": world.addresses}
-
-
-def test_targets_leave_out_who_is_in_maintenance_and_tell_who_awaits_it(store: Store) -> None:
-    over = replace(rollout("over"), ended_at=NOW, status=RolloutStatus.COMPLETED)
-    waiting = {
-        "running": ("b", RolloutHostStatus.WAITING),
-        "over": ("c", RolloutHostStatus.WAITING),
-        "done": ("d", RolloutHostStatus.DONE),
-    }
-    keep(store, *map(host, "abcde"), operation("up", "a"), operation("restart", "e", kind=Kind.RESTART))
-    keep(store, operation("over", "c", status=Status.COMPLETED))
-    with store.write() as transaction:
-        transaction.rollouts.put([rollout("running"), rollout("done"), over])
-        transaction.rollouts.put_hosts(
-            RolloutHost(rollout=name, host=where, wave=0, status=status) for name, (where, status) in waiting.items()
+def test_targets_leave_out_hosts_in_maintenance_and_tell_which_await_it(tx: Transaction) -> None:
+    running = Rollout(
+        id="running",
+        kind=Kind.LIVE_MIGRATION,
+        hosts="*",
+        options=Options(),
+        status=RolloutStatus.RUNNING,
+        since=NOW,
+        created_at=NOW,
+        opens_at=NOW,
+    )
+    over = replace(running, id="over", ended_at=NOW, status=RolloutStatus.COMPLETED)
+    tx.rollouts.put([running, replace(running, id="done"), over])
+    tx.rollouts.put_hosts(
+        RolloutHost(rollout=name, host=where, wave=0, status=status)
+        for name, where, status in (
+            ("running", "b", RolloutHostStatus.WAITING),
+            ("over", "c", RolloutHostStatus.WAITING),
+            ("done", "d", RolloutHostStatus.DONE),
         )
-    with store.read() as reader:
-        assert reader.worlds.load(targets=True).awaiting == {"b"}
-        assert reader.worlds.load(targets=True).occupancy.keys() == set("bcde")
-        assert reader.worlds.load(hosts=["a"]).awaiting == set()
-
-
-def test_what_is_used_of_capacities(store: Store) -> None:
-    limited = {"a": 9, "b": 9.5, "c": 9, "full": 0}
-    keep(
-        store,
-        *(host(name, capacity=capacity) for name, capacity in limited.items()),
-        host("open"),
-        host("shut", cordoned=True, capacity=9),
-        vm("plain", "full", "vm:plain"),
-        vm("one", "a", "vm:one"),
-        vm("half", "a", "vm:half", size=0.5),
-        vm("three", "b", "vm:three", size=3),
-        vm("two", "open", "vm:two", size=2),
-        vm("four", "shut", "vm:four", size=4),
-        operation(
-            "move", "b", Status.STARTED, kind=Kind.LIVE_MIGRATION, done=("one",), targets={"one": "b", "three": "c"}
-        ),
-        operation("evacuation", "open", status=Status.STARTED, vms=("two",), targets={"two": "a"}),
-        operation("to-open", "shut", status=Status.STARTED, vms=("four",), targets={"four": "open"}),
-        operation("over", "b", status=Status.COMPLETED, vms=("three",), targets={"three": "a"}),
-        operation("announced", "shut", vms=("four",)),
     )
-    used, incoming = {"a": 1.5, "b": 3, "c": 0, "full": 1}, {"three": ("c", 3), "two": ("a", 2)}
-    with store.read() as reader:
-        for world in (
-            reader.worlds.load(vms=["three"], targets=True),
-            reader.worlds.to_schedule(["one"], targets=True),
-            reader.worlds.targets([]),
-        ):
-            assert (world.used, world.incoming) == (used, incoming)
-        assert (reader.worlds.load(vms=["three"]).used, reader.worlds.load(vms=["three"]).incoming) == ({}, {})
-        assert reader.worlds.hosts(["a", "open"]).incoming == {"two": ("a", 2)}
-        assert reader.worlds.hosts(["open"]).incoming == {}
-        used = {"a": 3.5, "c": 3, "open": 6, "shut": 4, "none": 0}
-        assert reader.hosts.used(list(used)) == used
-        assert reader.hosts.used([]) == {}
+    ended = operation("over", "c", status=Status.COMPLETED)
+    tx.apply(changes(*map(host, "abcde"), operation("up", "a"), operation("restart", "e", kind=Kind.RESTART), ended))
+    world = tx.worlds.load(targets=True)
+    assert (world.awaiting, set(world.occupancy)) == ({"b"}, set("bcde"))
+    assert tx.worlds.load(hosts=["a"]).awaiting == set()
 
 
-def rollout(name: str) -> Rollout:
-    times: dict[str, Any] = dict.fromkeys(("since", "created_at", "opens_at"), NOW)
-    return Rollout(
-        id=name, kind=Kind.LIVE_MIGRATION, hosts="*", options=Options(), status=RolloutStatus.RUNNING, **times
+def test_what_is_used_of_capacities(tx: Transaction) -> None:
+    started: dict[str, Any] = {"status": Status.STARTED}
+    tx.apply(
+        changes(
+            *(host(name, capacity=capacity) for name, capacity in (("a", 9), ("b", 9.5), ("c", 9), ("full", 0))),
+            host("open"),
+            host("shut", cordoned=True, capacity=9),
+            vm("plain", "full", "vm:plain"),
+            vm("one", "a", "vm:one"),
+            vm("half", "a", "vm:half", size=0.5),
+            vm("three", "b", "vm:three", size=3),
+            vm("two", "open", "vm:two", size=2),
+            vm("four", "shut", "vm:four", size=4),
+            operation(
+                "move", "b", kind=Kind.LIVE_MIGRATION, **started, done=("one",), targets={"one": "b", "three": "c"}
+            ),
+            operation("evacuation", "open", **started, vms=("two",), targets={"two": "a"}),
+            operation("to-open", "shut", **started, vms=("four",), targets={"four": "open"}),
+            operation("over", "b", status=Status.COMPLETED, vms=("three",), targets={"three": "a"}),
+            operation("announced", "shut", vms=("four",)),
+        )
     )
+    incoming = {"three": ("c", 3), "two": ("a", 2)}
+    for world in (
+        tx.worlds.load(vms=["three"], targets=True),
+        tx.worlds.to_schedule(["one"], targets=True),
+        tx.worlds.targets([]),
+    ):
+        assert (world.used, world.incoming) == ({"a": 1.5, "b": 3, "c": 0, "full": 1}, incoming)
+    assert (tx.worlds.load(vms=["three"]).used, tx.worlds.load(vms=["three"]).incoming) == ({}, {})
+    assert tx.worlds.hosts(["a", "open"]).incoming == {"two": ("a", 2)}
+    assert tx.worlds.hosts(["open"]).incoming == {}
+    used = {"a": 3.5, "c": 3, "open": 6, "shut": 4, "none": 0}
+    assert (tx.hosts.used(list(used)), tx.hosts.used([])) == (used, {})
 
 
-def test_the_whole_fleet(store: Store) -> None:
-    keep(store, *FLEET)
-    with store.read() as reader:
-        world = reader.worlds.fleet()
-    assert names(world) == {
-        "hosts": {"a", "b", "c", "d"},
-        "vms": {"web-0", "db", "web-1", "pool_0", "pool_1"},
-        "scopes": {"group:web", "group:pool", "vm:db", "group:idle", "vm:gone"},
-        "operations": {"on-a", "on-b", "on-c", "silent-d"},
-        "events": {"EA-WEB", "EA-DB", "EB-WEB", "EB-POOL", "EC-POOL"},
-        "occupancy": {},
-        "addresses": {identity: each.name for each in FLEET if isinstance(each, Vm) for identity in each.known_by},
-    }
-
-
-def test_views(store: Store) -> None:
-    keep(store, *FLEET)
-    with store.read() as reader:
-        shown = list(reader.worlds.scopes())
-        some = list(reader.worlds.scopes(["vm:gone", "vm:db", "group:ghost", "group:web", "vm:db"]))
-        assert list(reader.worlds.scopes([])) == []
-    assert [(each.key, [vm.name for vm in vms], [event.id for event in events]) for each, vms, events in shown] == [
+def test_each_scope_with_its_vms_and_live_events(tx: Transaction) -> None:
+    tx.apply(changes(*FLEET))
+    shown = [
+        (each.key, [vm.name for vm in vms], [event.id for event in events]) for each, vms, events in tx.worlds.scopes()
+    ]
+    assert shown == [
         ("group:idle", [], []),
         ("group:pool", ["pool_0", "pool_1"], ["EC-POOL"]),
         ("group:web", ["web-0", "web-1"], ["EB-WEB", "EA-WEB"]),
         ("vm:db", ["db"], ["EA-DB"]),
     ]
+    some = tx.worlds.scopes(["vm:gone", "vm:db", "group:ghost", "group:web", "vm:db"])
     assert [each.key for each, _, _ in some] == ["group:web", "vm:db"]
-
-
-def test_views_of_more_scopes_than_are_held_at_once(store: Store) -> None:
+    assert list(tx.worlds.scopes([])) == []
+    # More than are held at once.
     keys = [f"vm:vm-{place:04}" for place in range(4_500)]
-    keep(store, *(scope(key) for key in keys), *(vm(key.removeprefix("vm:"), "a", key) for key in keys))
-    with store.read() as reader:
-        assert [(each.key, len(vms)) for each, vms, _ in reader.worlds.scopes()] == [(key, 1) for key in keys]
-        assert [each.key for each, _, _ in reader.worlds.scopes(keys[::-1])] == keys
+    tx.apply(changes(*(scope(key) for key in keys), *(vm(key.removeprefix("vm:"), "a", key) for key in keys)))
+    everything = [(each.key, len(vms)) for each, vms, _ in tx.worlds.scopes()]
+    assert everything[-len(keys) :] == [(key, 1) for key in keys]
+    assert [each.key for each, _, _ in tx.worlds.scopes(keys[::-1])] == keys
 
 
 # The same rules written plainly, over a whole world in memory.
@@ -391,38 +372,33 @@ def test_the_closure_is_the_plain_one(store: Store, everything: World, wanted: W
         assert all(thing == known[name] for name, thing in loaded.items())
 
 
-@pytest.mark.parametrize(
-    ("scopes", "found", "awaited"),
-    [
-        (["group:web"], {"on-a": {"EA-WEB"}, "on-b": {"EB-WEB"}}, {"on-a"}),
-        (["vm:db"], {"on-a": {"EA-DB"}}, {"on-a"}),
-        (["group:web", "vm:db"], {"on-a": {"EA-WEB", "EA-DB"}, "on-b": {"EB-WEB"}}, set()),
-        (["group:pool"], {"on-c": {"EC-POOL"}}, set()),
-        (["group:ghost"], {}, set()),
-        ([], {}, set()),
-    ],
-)
-def test_what_an_approval_needs(store: Store, scopes: list[str], found: dict[str, set[str]], awaited: set[str]) -> None:
-    keep(store, *FLEET)
-    with store.read() as reader:
-        world, everything = reader.worlds.to_approve(scopes, ["web-0", "ghost"]), reader.worlds.fleet()
-    assert world.operations == {key: everything.operations[key] for key in found}
-    assert world.events == {key: everything.events[key] for keys in found.values() for key in keys}
-    assert world.awaited_elsewhere == awaited
-    assert world.vms == {"web-0": everything.vms["web-0"]}
+APPROVALS: list[tuple[list[str], dict[str, set[str]], set[str]]] = [
+    (["group:web"], {"on-a": {"EA-WEB"}, "on-b": {"EB-WEB"}}, {"on-a"}),
+    (["vm:db"], {"on-a": {"EA-DB"}}, {"on-a"}),
+    (["group:web", "vm:db"], {"on-a": {"EA-WEB", "EA-DB"}, "on-b": {"EB-WEB"}}, set()),
+    (["group:pool"], {"on-c": {"EC-POOL"}}, set()),
+    (["group:ghost"], {}, set()),
+    ([], {}, set()),
+]
 
 
-def test_an_approval_sees_what_has_just_ended_and_awaits_only_what_is_live(store: Store) -> None:
-    keep(store, *FLEET)
-    with store.read() as reader:
-        assert "EO-WEB" in reader.worlds.to_approve(["group:web"], [], NOW - MINUTE).events
-        assert "EO-DB" not in reader.worlds.to_approve(["vm:db"], [], NOW - MINUTE).events
-    keep(
-        store,
-        operation("one"),
-        event("MINE", "one", "group:own"),
-        event("FINE", "one", "vm:f", approved_at=NOW, approved_by="ada"),
-        event("OVER", "one", "vm:over", status=Status.CANCELED),
+def test_what_an_approval_needs(tx: Transaction) -> None:
+    tx.apply(changes(*FLEET))
+    everything = tx.worlds.fleet()
+    for scopes, found, awaited in APPROVALS:
+        world = tx.worlds.to_approve(scopes, ["web-0", "ghost"])
+        assert world.operations == {key: everything.operations[key] for key in found}
+        assert world.events == {key: everything.events[key] for keys in found.values() for key in keys}
+        assert world.awaited_elsewhere == awaited
+        assert world.vms == {"web-0": everything.vms["web-0"]}
+    assert "EO-WEB" in tx.worlds.to_approve(["group:web"], [], NOW - MINUTE).events
+    assert "EO-DB" not in tx.worlds.to_approve(["vm:db"], [], NOW - MINUTE).events
+    tx.apply(
+        changes(
+            operation("one"),
+            event("MINE", "one", "group:own"),
+            event("FINE", "one", "vm:f", approved_at=NOW, approved_by="ada"),
+            event("OVER", "one", "vm:over", status=Status.CANCELED),
+        )
     )
-    with store.read() as reader:
-        assert reader.worlds.to_approve(["group:own"], []).awaited_elsewhere == set()
+    assert tx.worlds.to_approve(["group:own"], []).awaited_elsewhere == set()

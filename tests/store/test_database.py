@@ -1,22 +1,208 @@
-"""A database that is away or full is said so, and used again when it is back."""
+"""One writer, many readers, all or nothing; a database that is away, full or damaged; other processes' commits."""
 
+import math
 import os
+import queue
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from time import monotonic
 
 import psycopg
 import pytest
 import sqlalchemy.exc
 from tests.postgres import PostgresServer
-from tests.store.samples import changes, entry, executor_of, host, hosts_of, keep
+from tests.store.samples import changes, entry, executor_of, host, hosts_of, keep, scope, vm
 
 from forenotice.core import errors
+from forenotice.store import database
 from forenotice.store.database import Store, translated
 from forenotice.store.opener import open_store
 from forenotice.store.postgresql import WRITER_LOCK, PostgresqlStore
+from forenotice.store.queries import Executor, Flavour
+
+PATIENCE = 60
+CONNECTIONS = 32
+"""That readers share."""
+
+
+def test_an_exception_takes_everything_back(store: Store) -> None:
+    def work() -> None:
+        with store.write() as transaction:
+            transaction.apply(changes(host("a"), scope("vm:x"), vm("x", "a", "vm:x"), entry("one")))
+            transaction.meta.put("key", "value")
+            assert transaction.worlds.load(hosts=["a"]).vms
+            raise errors.ConflictError("no")
+
+    with pytest.raises(errors.ConflictError, match="no"):
+        work()
+    with store.read() as reader:
+        assert reader.worlds.fleet().vms == {}
+        assert reader.meta.get("key") is None
+        assert reader.journal.last() is None
+    keep(store, host("a"))
+
+
+def test_a_reader_sees_one_moment_and_never_waits(store: Store) -> None:
+    keep(store, host("a"))
+    with store.read() as reader:
+        assert reader.hosts.page(None, 9) == [(host("a"), 0)]
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(keep, store, host("b")).result(PATIENCE)
+        assert reader.hosts.page(None, 9) == [(host("a"), 0)]
+        assert reader.worlds.fleet().hosts.keys() == {"a"}
+    with store.write() as transaction:
+        transaction.apply(changes(host("c")))
+        with store.read() as reader:
+            assert reader.worlds.fleet().hosts.keys() == {"a", "b"}
+
+
+def test_a_reader_cannot_be_told_to_write(postgres_store: Store) -> None:
+    with pytest.raises(errors.UnavailableError, match="read-only"), postgres_store.read() as reader:
+        reader.meta.put("key", "value")
+
+
+def test_readers_that_hold_every_connection_leave_the_writer_its_own(store: Store) -> None:
+    with ExitStack() as held:
+        for _ in range(CONNECTIONS):
+            held.enter_context(store.read())
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(keep, store, entry("approved")).result(PATIENCE) == 1
+
+
+class Over:
+    """Ends what it is asked about at the time that it is given, or at a number of questions."""
+
+    def __init__(self, *, at: float = math.inf, questions: float = math.inf) -> None:
+        self._at, self._left = at, questions
+
+    def __call__(self) -> None:
+        self._left -= 1
+        if self._left < 0 or monotonic() > self._at:
+            raise errors.OverdueError("enough")
+
+
+@pytest.mark.parametrize("questions", [0, 1, 2])
+def test_a_writer_is_asked_at_every_statement_and_before_the_commit(store: Store, questions: int) -> None:
+    def work() -> None:
+        with store.write(Over(questions=questions)) as transaction:
+            transaction.meta.put("key", "value")
+            transaction.meta.put("key", "other")
+
+    with pytest.raises(errors.OverdueError, match="enough"):
+        work()
+    with store.read() as reader:
+        assert reader.meta.get("key") is None
+    keep(store, host("a"))
+
+
+ENDLESS = {
+    Flavour.SQLITE: "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n",
+    Flavour.POSTGRESQL: "SELECT pg_sleep(30)",
+}
+
+
+def run_endlessly(executor: Executor) -> None:
+    executor.value(ENDLESS[executor.flavour])
+
+
+def test_a_writers_statement_is_ended_while_it_runs(sqlite_store: Store) -> None:
+    keep(sqlite_store, host("a"))
+
+    def work() -> None:
+        with sqlite_store.write(Over(at=monotonic() + 0.2)) as writing:
+            writing.meta.put("key", "value")
+            run_endlessly(executor_of(writing))
+
+    with pytest.raises(errors.OverdueError, match="enough"):
+        work()
+    with sqlite_store.write() as writing:
+        assert writing.meta.get("key") is None
+
+
+def test_a_readers_statement_is_ended_while_it_runs(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "STATEMENT_SECONDS", 0.2)
+    options = "&options=-c%20statement_timeout%3D200ms" if url.startswith("postgresql") else ""
+    store = open_store(url + options, migrate=False)
+    keep(store, host("a"))
+    for _ in range(3):
+        with pytest.raises(errors.OverdueError, match="ask for less at once"), store.read() as reader:
+            run_endlessly(executor_of(reader))
+        with store.read() as reader:
+            assert reader.worlds.fleet().hosts.keys() == {"a"}
+    store.close()
+
+
+def test_how_long_a_statement_may_take_on_postgresql(postgres_store: Store) -> None:
+    with postgres_store.read() as reader, postgres_store.write() as transaction:
+        limits = [
+            executor_of(each)._connection.execute("SHOW statement_timeout", ()).fetchone()
+            for each in (reader, transaction)
+        ]
+    assert limits == [("10s",), ("10s",)]
+
+
+@contextmanager
+def listening(store: Store) -> Iterator["queue.Queue[int]"]:
+    received: queue.Queue[int] = queue.Queue()
+    stop = threading.Event()
+
+    def listen() -> None:
+        for number, position in enumerate(store.changes(stop)):
+            if position or not number:
+                received.put(position)
+
+    thread = threading.Thread(target=listen)
+    thread.start()
+    try:
+        yield received
+    finally:
+        stop.set()
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+def test_commits_of_another_process_are_received_soon(
+    postgres_store: Store, migrated_postgres_url: str, sqlite_store: Store
+) -> None:
+    def fail() -> None:
+        with postgres_store.write() as transaction:
+            transaction.apply(changes(entry("never")))
+            raise LookupError
+
+    assert list(sqlite_store.changes(threading.Event())) == [], "no other process serves it"
+    with closing(open_store(migrated_postgres_url, migrate=False)) as other:
+        keep(other, entry("before"))
+        with listening(postgres_store) as received:
+            assert received.get(timeout=PATIENCE) == 1
+            began = time.monotonic()
+            keep(other, entry("two"), entry("three"))
+            assert received.get(timeout=PATIENCE) == 3
+            assert time.monotonic() - began < 10
+            # Neither is there anything to receive of what is rolled back, or not in the journal.
+            with pytest.raises(LookupError):
+                fail()
+            keep(other, host("a"))
+            keep(postgres_store, entry("four"))
+            assert received.get(timeout=PATIENCE) == 4
+            with other.write() as transaction:
+                transaction.raise_epoch(7)
+            assert received.get(timeout=PATIENCE) == -1
+            assert received.empty()
+
+
+def test_listening_survives_a_restart_of_the_server(postgres_store: Store, postgres_server: PostgresServer) -> None:
+    with listening(postgres_store) as received:
+        assert received.get(timeout=PATIENCE) == 0
+        with stopped(postgres_server):
+            """All connections are lost."""
+        assert received.get(timeout=PATIENCE) == -1
+        keep(postgres_store, entry("one"))
+        assert received.get(timeout=PATIENCE) == 1
 
 
 @contextmanager

@@ -13,7 +13,6 @@ from http import HTTPStatus
 import h11
 import msgspec
 
-from forenotice.clock import Clock, SystemClock
 from forenotice.limits import ConnectionLimit
 from forenotice.runtime import Runtime, Started
 from forenotice.wire import dates, host_header
@@ -31,9 +30,7 @@ class Limits:
     body_bytes: int = 16 * 1024
     """Peers send an event's Resources: a hundred names of 64 letters, a placement group's most, are 7 KiB."""
     request_seconds: float = 5.0
-    """From a request's first byte until its response is sent, without the time that the route takes."""
-    idle_seconds: float = 60.0
-    """Between two requests."""
+    """Until a request has been read, and again until its response is sent."""
     patience_seconds: float = 0.25
     """When all connections are taken, one that has kept us waiting for longer is closed for a new one."""
 
@@ -83,7 +80,6 @@ class Listener:
         *,
         failed: Failed = lambda _path, _error: None,
         limits: Limits = USUAL,
-        clock: Clock | None = None,
     ) -> None:
         self.address = (host, port)
         """Where it listens; once started, with the port that the system chose for port 0."""
@@ -91,7 +87,6 @@ class Listener:
         self.runtime = runtime
         self.failed = failed
         self.limits = limits
-        self.clock = clock or SystemClock()
         self.is_local = False
         """It listens on a loopback address, where a web page must not reach it by a name of its own (DNS rebinding)."""
         self._connections: ConnectionLimit[_Connection] = ConnectionLimit()
@@ -203,14 +198,18 @@ class Listener:
 
 
 class _Connection:
+    """One request, one response."""
+
     def __init__(self, listener: Listener, connected: socket.socket, source: str) -> None:
         self._listener = listener
         self._limits = listener.limits
-        self._monotonic = listener.runtime.monotonic
         self._socket = connected
         self._source = source
         self._http = h11.Connection(h11.SERVER, self._limits.head_bytes)
-        self.waiting_since = self._monotonic()
+        self._wait_for_client()
+
+    def _wait_for_client(self) -> None:
+        self.waiting_since = self._listener.runtime.monotonic()
         """When it began to keep us waiting; infinite while it waits for us."""
         self._deadline = self.waiting_since + self._limits.request_seconds
 
@@ -223,38 +222,28 @@ class _Connection:
 
     def run(self) -> None:
         try:
-            while self._serve():
-                self._http.start_next_cycle()
-                begun = bool(self._http.trailing_data[0])
-                self._wait_for(self._limits.request_seconds if begun else self._limits.idle_seconds)
+            self._serve()
             self._linger()
         except OSError:
             pass  # The client is gone, or too slow.
         finally:
             self.close()
 
-    def _wait_for(self, seconds: float) -> None:
-        self.waiting_since = self._monotonic()
-        self._deadline = self.waiting_since + seconds
-
-    def _serve(self) -> bool:
-        """Whether another request may follow."""
+    def _serve(self) -> None:
         try:
             request = self._read()
         except h11.RemoteProtocolError as error:
             if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-                self._send(Response.json({"error": "this request cannot be read"}, error.error_status_hint), last=True)
-            return False
-        if request is None:
-            return False
-        self.waiting_since = float("inf")
-        response = self._listener.respond(request)
-        self._wait_for(self._limits.request_seconds)
-        self._send(response, bare=request.method == "HEAD")
-        return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
+                self._send(Response.json({"error": "this request cannot be read"}, error.error_status_hint))
+            return
+        if request is not None:
+            self.waiting_since = float("inf")
+            response = self._listener.respond(request)
+            self._wait_for_client()
+            self._send(response, bare=request.method == "HEAD")
 
     def _read(self) -> Request | None:
-        """None: there will be no more."""
+        """None: there was none."""
         head = self._next()
         if not isinstance(head, h11.Request):
             return None
@@ -274,21 +263,17 @@ class _Connection:
         while (event := self._http.next_event()) is h11.NEED_DATA:
             if self._http.they_are_waiting_for_100_continue:
                 self._write(self._http.send(h11.InformationalResponse(status_code=100, headers=[])))
-            data = self._receive()
-            if self._http.their_state is h11.IDLE:
-                # From the first byte on, it is no longer idle.
-                self._deadline = min(self._deadline, self._monotonic() + self._limits.request_seconds)
-            self._http.receive_data(data)
+            self._http.receive_data(self._receive())
         return event  # type: ignore[return-value]
 
-    def _send(self, response: Response, *, last: bool = False, bare: bool = False) -> None:
+    def _send(self, response: Response, *, bare: bool = False) -> None:
         headers = {
-            "Date": dates.http(self._listener.clock.now()),
+            "Date": dates.http(self._listener.runtime.clock.now()),
             "Content-Type": response.kind,
             "Content-Length": str(len(response.body)),
             "Cache-Control": "no-store",
+            "Connection": "close",
             **response.headers,
-            **({"Connection": "close"} if last else {}),
         }
         phrase = HTTPStatus(response.status).phrase
         head = h11.Response(status_code=response.status, reason=phrase, headers=list(headers.items()))
@@ -296,7 +281,7 @@ class _Connection:
         self._write(b"".join(self._http.send(part) or b"" for part in (head, *body, h11.EndOfMessage())))
 
     def _linger(self) -> None:
-        """Unread bytes at the close would reset the connection, and our last response would be lost."""
+        """Unread bytes at the close would reset the connection, and our response would be lost."""
         self._socket.shutdown(socket.SHUT_WR)
         for _ in range(self._limits.body_bytes // CHUNK + 4):
             if not self._receive():
@@ -311,7 +296,7 @@ class _Connection:
         self._socket.sendall(data or b"")
 
     def _left(self) -> float:
-        left = self._deadline - self._monotonic()
+        left = self._deadline - self._listener.runtime.monotonic()
         if left <= 0:
             raise TimeoutError
         return left

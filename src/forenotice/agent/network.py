@@ -92,7 +92,8 @@ class Network:
     def _start_listening(self, listen: str) -> None:
         address = values.address(listen)
         routes = {
-            **status.routes(self._health),
+            ("GET", "/healthz"): self._healthz,
+            ("GET", "/readyz"): self._readyz,
             ("GET", "/metrics"): self._metrics,
             ("POST", READY_PATH): self._receive,
         }
@@ -131,6 +132,16 @@ class Network:
         if self._peers is not None:
             self._peers.close()
         self._peers = None
+
+    # In the connection's thread.
+
+    def _healthz(self, _: Request) -> Response:
+        health = self._health()
+        return Response.json({"ok": health.polling_ok, "why": health.polling_why}, 200 if health.polling_ok else 503)
+
+    def _readyz(self, _: Request) -> Response:
+        health = self._health()
+        return Response.json({"ok": health.ready, "why": health.ready_why}, 200 if health.ready else 503)
 
     def _metrics(self, _: Request) -> Response:
         return Response(kind=metrics.CONTENT_TYPE, body=self._context.metrics.render().encode())

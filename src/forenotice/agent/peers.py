@@ -4,30 +4,126 @@ Imported only by agents that have peers: signing costs more memory than a lone a
 """
 
 import contextlib
+import hmac
+import ipaddress
+import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
+from typing import Annotated, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 
-from forenotice import __version__
+from forenotice import __version__, secret_files
 from forenotice.agent import listener
-from forenotice.agent.config import READY_PATH
+from forenotice.agent.config import READY_PATH, ConfigError, peer_address
 from forenotice.agent.config import Peers as PeersConfig
 from forenotice.agent.context import Context
 from forenotice.agent.listener import Request
 from forenotice.agent.rules.policy import NOT_SENT
-from forenotice.agent.signature import HEADER, WINDOW, Addresses, Message, Readiness, Signer
 from forenotice.client.events import same_name
 from forenotice.client.http import Connection, ProtocolError, Response
-from forenotice.core import backoff
+from forenotice.core import backoff, errors
 
+HEADER = "X-Forenotice-Signature"
+WINDOW = timedelta(seconds=60)
+"""How far the clocks of two VMs may differ, together with the time that a message travels."""
+SHORTEST_SECRET = 16
 LARGEST_RESPONSE = 4 * 1024
 MOST_RECEIVED = 10_000
 """Events and names within the window."""
 ACKNOWLEDGED = listener.Response.json({"acknowledged": True})
+
+Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+Value = TypeVar("Value")
+
+
+class Readiness(msgspec.Struct, frozen=True, kw_only=True):
+    event_id: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+    resources: tuple[str, ...]
+    ready_at: Moment | None
+    """None: the sender is not ready, or no longer."""
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    sender: Annotated[str, msgspec.Meta(min_length=1)]
+    """The VM that this is about, as Resources spell it."""
+    receiver: str
+    sent_at: Moment
+    """By the sender's clock: the latest message counts, in whichever order they arrive."""
+    readiness: Readiness | None
+    """None: it only checks the connection."""
+
+
+class Signer:
+    """Signs for one sender and one receiver; such a signature is not valid for others.
+
+    Everybody who has a secret can sign for all that share it; `Link.flaw` checks the address of the sender, too.
+    """
+
+    def __init__(self, secret: bytes, own: Mapping[str, bytes] | None = None) -> None:
+        """`own` are secrets that are shared with one VM only, by its name."""
+        self._secret = secret
+        self._own = own or {}
+
+    @classmethod
+    def read(cls, config: PeersConfig) -> "Signer":
+        """ConfigError: a secret is not usable."""
+        own = {name: _secret(path) for name, path in config.secret_files.items()}
+        return cls(_secret(config.secret_file), own)
+
+    def sign(self, message: Message, body: bytes) -> str:
+        return self._signature(message.receiver, message.sender, message.receiver, b"POST", READY_PATH.encode(), body)
+
+    def is_valid(self, request: Request, message: Message) -> bool:
+        parts = (request.method.encode(), request.path.encode(), request.body)
+        return _same(request.headers, self._signature(message.sender, message.sender, message.receiver, *parts))
+
+    def sign_response(self, response: listener.Response, message: Message, request: Request) -> listener.Response:
+        """Signed as the response to this request only."""
+        parts = _response_parts(request.headers.get(HEADER.lower(), ""), response)
+        signature = self._signature(message.sender, message.receiver, message.sender, *parts)
+        return listener.Response(
+            status=response.status, kind=response.kind, headers={HEADER: signature}, body=response.body
+        )
+
+    def is_valid_response(self, response: Response, message: Message, signature: str) -> bool:
+        """Whether the receiver itself has responded to the request with this signature."""
+        parts = _response_parts(signature, response)
+        return _same(response.headers, self._signature(message.receiver, message.receiver, message.sender, *parts))
+
+    def _signature(self, other: str, sender: str, receiver: str, *parts: bytes) -> str:
+        names = msgspec.json.encode([sender.removeprefix("_").lower(), receiver.removeprefix("_").lower()])
+        secret = _of(self._own, other) or self._secret
+        key = hmac.digest(secret, b"forenotice peers " + names, "sha256")
+        return "v2=" + hmac.digest(key, b"\n".join(parts), "sha256").hex()
+
+
+def _secret(path: str) -> bytes:
+    try:
+        secret = secret_files.read(Path(path), "the peers' secret").strip()
+    except errors.RefusedError as error:
+        raise ConfigError(error.message) from None
+    if len(secret) < SHORTEST_SECRET:
+        raise ConfigError(f"the peers' secret {path} is too short: give {SHORTEST_SECRET} bytes")
+    return secret
+
+
+def _of(known: Mapping[str, Value], name: str) -> Value | None:
+    return next((value for other, value in known.items() if same_name(other, name)), None)
+
+
+def _response_parts(signature: str, response: Response | listener.Response) -> tuple[bytes, ...]:
+    return b"answer", signature.encode(), str(response.status).encode(), response.body
+
+
+def _same(headers: Mapping[str, str], signature: str) -> bool:
+    given = headers.get(HEADER.lower(), "")
+    return given.isascii() and hmac.compare_digest(given, signature)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,19 +170,43 @@ class Order:
 
 
 class Link:
-    def __init__(self, config: PeersConfig, me: str, listen: str, timeout: float) -> None:
+    """Where messages to peers are sent and where theirs may come from, and the sending of one."""
+
+    def __init__(self, config: PeersConfig, me: str, listen: str = "", timeout: float = USUAL.timeout) -> None:
         """ConfigError: a secret is not usable."""
         self.signer = Signer.read(config)
-        self.addresses = Addresses(config)
-        self._source = self.addresses.source(me, listen)
+        self._places = {name: peer_address(address) for name, address in config.addresses.items()}
+        self._port = config.port
         self._timeout = timeout
+        host = (_of(self._places, me) or (urlsplit(f"//{listen}").hostname or "", 0))[0]
+        self.source = ""
+        """The address by which others know this VM: as given for it, else where it listens; empty if unknown."""
+        with contextlib.suppress(ValueError):
+            found = ipaddress.ip_address(host)
+            self.source = "" if found.is_unspecified else str(found)
+
+    def address(self, name: str) -> tuple[str, int]:
+        return _of(self._places, name) or (name.removeprefix("_"), self._port)
+
+    def flaw(self, name: str, source: str) -> str:
+        """Why this VM does not send from there; empty when it may, or when its address was not given."""
+        place = _of(self._places, name)
+        if place is None:
+            return ""
+        try:
+            known = {_plain(str(found[4][0])) for found in socket.getaddrinfo(place[0], None, type=socket.SOCK_STREAM)}
+        except (OSError, ValueError):
+            return f"{place[0]}, the address of {name} in [peers], cannot be resolved"
+        if _plain(source) in known:
+            return ""
+        return f"this came from {_plain(source)}, and [peers] has {place[0]} for {name}"
 
     def connection(self, name: str) -> Connection:
         """From the address by which others know this VM, if it has several."""
-        host, port = self.addresses.of(name)
+        host, port = self.address(name)
         # From a loopback address nothing leaves the machine.
-        usable = not _is_loopback(self._source) or _is_loopback(host)
-        return Connection(host, port, source=self._source if usable else "")
+        usable = not _is_loopback(self.source) or _is_loopback(host)
+        return Connection(host, port, source=self.source if usable else "")
 
     def send(self, message: Message, connection: Connection) -> str:
         """Why the receiver has not acknowledged; empty when it has."""
@@ -102,13 +222,12 @@ class Link:
             response = connection.request(
                 "POST", READY_PATH, headers, body, timeout=self._timeout, largest=LARGEST_RESPONSE
             )
-        except TimeoutError as error:
-            why = error.strerror or f"no answer within {self._timeout:g} s"
-            return f"slow: {why}" if connection.reached else f"unreachable: {why}"
         except (OSError, ProtocolError, ValueError) as error:
-            why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            return f"no answer: {why}" if connection.reached else f"unreachable: {why}"
-        place = "{}:{}".format(*self.addresses.of(message.receiver))
+            slow = isinstance(error, TimeoutError)
+            why = f"no answer within {self._timeout:g} s" if slow else str(error) or type(error).__name__
+            why = getattr(error, "strerror", None) or why
+            return f"{'slow' if slow else 'no answer'}: {why}" if connection.reached else f"unreachable: {why}"
+        place = "{}:{}".format(*self.address(message.receiver))
         if self.signer.is_valid_response(response, message, signature):
             return "" if response.status == ACKNOWLEDGED.status else f"refused: {_error(response)}"
         if response.status == 401:
@@ -122,6 +241,12 @@ def _is_loopback(host: str) -> bool:
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
+def _plain(address: str) -> str:
+    """Without a zone, and IPv4 in IPv6 as IPv4."""
+    found = ipaddress.ip_address(address.partition("%")[0])
+    return str(getattr(found, "ipv4_mapped", None) or found)
+
+
 def _error(response: Response) -> str:
     try:
         return msgspec.json.decode(response.body, type=dict[str, str])["error"]
@@ -129,11 +254,15 @@ def _error(response: Response) -> str:
         return str(response.status)
 
 
-def attempt(config: PeersConfig, me: str, name: str, now: datetime, listen: str = "") -> str:
-    """Why a peer does not accept a message of this VM, or empty. Changes nothing there. ConfigError, as for `Link`."""
-    link = Link(config, me, listen, USUAL.timeout)
+def attempt(config: PeersConfig, me: str, name: str, now: datetime, listen: str = "") -> tuple[str, str]:
+    """A peer's address, and why it does not accept a message of this VM, or empty. Changes nothing there.
+
+    ConfigError, as for `Link`.
+    """
+    link = Link(config, me, listen)
     with contextlib.closing(link.connection(name)) as connection:
-        return link.send(Message(sender=me, receiver=name, sent_at=now, readiness=None), connection)
+        why = link.send(Message(sender=me, receiver=name, sent_at=now, readiness=None), connection)
+        return "{}:{}".format(*link.address(name)), why
 
 
 @dataclass(slots=True, eq=False)
@@ -193,9 +322,10 @@ class Peers:
         with self._changed:
             if self._closed:
                 return
-            known = self._deliveries
-            wanted = {event.upper(): self._deliveries_of(event.upper(), *what) for event, what in announced.items()}
-            self._deliveries = {event: deliveries for event, deliveries in wanted.items() if deliveries}
+            known, self._deliveries = self._deliveries, {}
+            for event, (resources, ready_at) in announced.items():
+                readiness = Readiness(event_id=event.upper(), resources=tuple(resources), ready_at=ready_at)
+                self._add(readiness, known.get(readiness.event_id, {}))
             if self._deliveries and not self._dispatching:
                 with contextlib.suppress(RuntimeError):  # No more threads: the next announcement tries again.
                     self._runtime.start_thread(self._dispatch, "peers")
@@ -203,20 +333,14 @@ class Peers:
             if self._deliveries != known:
                 self._changed.notify_all()
 
-    def _deliveries_of(
-        self, event_id: str, resources: Sequence[str], ready_at: datetime | None
-    ) -> dict[tuple[str, str], _Delivery]:
-        mine = [name for name in resources if self._is_mine(name)]
-        readiness = Readiness(event_id=event_id, resources=tuple(resources), ready_at=ready_at)
-        known = self._deliveries.get(event_id, {})
-        deliveries = {}
-        for key in ((sender, name) for sender in mine for name in resources if name not in mine):
-            old = known.get(key)
-            if old is None or old.readiness != readiness:
-                why = (old.why if old else "") or NOT_SENT
-                old = _Delivery(*key, readiness, self._runtime.monotonic(), why=why)
-            deliveries[key] = old
-        return deliveries
+    def _add(self, readiness: Readiness, known: Mapping[tuple[str, str], _Delivery]) -> None:
+        mine = [name for name in readiness.resources if self._is_mine(name)]
+        for key in ((sender, name) for sender in mine for name in readiness.resources if name not in mine):
+            delivery = known.get(key)
+            if delivery is None or delivery.readiness != readiness:
+                why = (delivery.why if delivery else "") or NOT_SENT
+                delivery = _Delivery(*key, readiness, self._runtime.monotonic(), why=why)
+            self._deliveries.setdefault(readiness.event_id, {})[key] = delivery
 
     def unacknowledged(self, event_id: str) -> Mapping[str, str]:
         """Peers that have not acknowledged, or whose messages are refused, and why."""
@@ -279,7 +403,7 @@ class Peers:
         readiness = message.readiness
         if readiness is not None and not {message.sender, message.receiver} <= set(readiness.resources):
             return "the event's Resources do not name both VMs"
-        return self._link.addresses.flaw(message.sender, source)
+        return self._link.flaw(message.sender, source)
 
     def _is_mine(self, name: str) -> bool:
         return any(same_name(name, own) for own in self._names)

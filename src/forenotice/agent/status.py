@@ -12,7 +12,6 @@ import msgspec
 from forenotice.agent import journal
 from forenotice.agent.context import Context
 from forenotice.agent.endpoint import Poller
-from forenotice.agent.listener import Request, Response, Routes
 from forenotice.agent.posix import Notifier
 from forenotice.agent.rules.policy import others_in
 from forenotice.agent.rules.saga import Saga
@@ -63,21 +62,6 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     recent: tuple[Saga, ...]
     peers: Mapping[str, tuple[PeerStatus, ...]] = {}
     """By saga."""
-
-
-def routes(health: Callable[[], Health]) -> Routes:
-    """For probes and load balancers; `health` is called for each request, from any thread."""
-
-    def response(ok: bool, why: str) -> Response:
-        return Response.json({"ok": ok, "why": why}, 200 if ok else 503)
-
-    def healthz(_: Request) -> Response:
-        return response((now := health()).polling_ok, now.polling_why)
-
-    def readyz(_: Request) -> Response:
-        return response((now := health()).ready, now.ready_why)
-
-    return {("GET", "/healthz"): healthz, ("GET", "/readyz"): readyz}
 
 
 def write(directory: Path, status: Status) -> None:

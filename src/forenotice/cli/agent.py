@@ -20,7 +20,6 @@ from forenotice.agent.config import Peers as PeersConfig
 from forenotice.agent.handlers import Outcome
 from forenotice.agent.handlers.tables import Common
 from forenotice.agent.rules.saga import Saga
-from forenotice.agent.signature import Addresses, Signer
 from forenotice.agent.status import PeerStatus, Status
 from forenotice.cli import commands, times
 from forenotice.cli.commands import command, switch
@@ -142,8 +141,7 @@ def _check_peers(config: Config, found: Status | None) -> Sequence[Checked]:
 
 def _check_peer(config: PeersConfig, listen: str, me: str, now: datetime, name: str) -> Checked:
     begun = time.monotonic()
-    why = peering.attempt(config, me, name, now, listen)
-    address = "{}:{}".format(*Addresses(config).of(name))
+    address, why = peering.attempt(config, me, name, now, listen)
     seconds = time.monotonic() - begun
     return Checked(name, address, not why, why or f"received from {me} in {seconds * 1000:.0f} ms")
 
@@ -177,7 +175,7 @@ def _problems(config: Config) -> Iterator[str]:
         pass
     if config.peers is not None:
         try:
-            Signer.read(config.peers)
+            peering.Signer.read(config.peers)
         except ConfigError as error:
             yield error.message
 

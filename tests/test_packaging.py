@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from packaging.requirements import Requirement
-from tests.agent.handlers.work import work
+from tests.agent.handlers.work import Tried
 from tests.wheel import Installed, clone
 
 from forenotice.agent import config as configs
@@ -93,7 +93,7 @@ def test_the_leader_hands_over_or_is_not_approved(
     (example,) = configs.load(PACKAGING / "agent" / "patroni.toml").handlers
     assert isinstance(example, tables.Command)
     place = {**example.environment, "PATRONI": f"http://127.0.0.1:{patroni.server_port}"}
-    outcome = workers.make(msgspec.structs.replace(example, environment=place), Runtime()).run(work())
+    outcome = Tried(workers.make(msgspec.structs.replace(example, environment=place), Runtime())).run()
     assert outcome.ok is ok, outcome
     assert said in outcome.message
     assert answers.asked == asked  # type: ignore[attr-defined]

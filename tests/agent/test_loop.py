@@ -22,7 +22,7 @@ from tests.client.scripted import Asked, answer, scripted
 from forenotice.agent.config import Config
 from forenotice.agent.endpoint import Approver, Named, Polled, Poller
 from forenotice.agent.freeze import Sampler
-from forenotice.agent.handlers import Handler, Outcome, Work, tables
+from forenotice.agent.handlers import Handler, HandlerError, Outcome, Work, tables
 from forenotice.agent.journal import Journal
 from forenotice.agent.loop import Loop, Message, Parts, PeerReady, Quit, Reload
 from forenotice.agent.network import Network
@@ -41,11 +41,19 @@ class Scripted:
     """A handler that does what a test says."""
 
     def __init__(self, run: Run, rehearsal: Outcome) -> None:
-        self.run = run
+        self._run = run
         self._rehearsal = rehearsal
 
-    def rehearse(self) -> Outcome:
-        return self._rehearsal
+    def run(self, work: Work) -> str:
+        return self._give(self._run(work))
+
+    def rehearse(self) -> str:
+        return self._give(self._rehearsal)
+
+    def _give(self, outcome: Outcome) -> str:
+        if not outcome.ok:
+            raise HandlerError(outcome.message)
+        return outcome.message
 
 
 def recorder(*attributes: str) -> tuple[Run, list[Any]]:
@@ -303,7 +311,7 @@ def test_a_handler_that_cannot_be_begun_has_failed_and_is_tried_again(tmp_path: 
     bench = Bench(tmp_path, runtime=Runtime(start_thread=no_thread)).see(coming())
     bench.run_until(lambda: bench.saga.steps and bench.saga.steps[0].failures)
     (step,) = bench.saga.steps
-    assert (step.progress, step.message) == (Progress.RETRYING, "RuntimeError: can't start new thread")
+    assert (step.progress, step.message) == (Progress.RETRYING, "can't start new thread")
 
 
 def test_peers_learn_of_an_event_as_long_as_it_lives(tmp_path: Path) -> None:

@@ -29,14 +29,14 @@ CONFIGS: dict[str, tables.Handler] = {
 
 
 class Scripted:
-    def __init__(self, run: Callable[[Work], Outcome]) -> None:
+    def __init__(self, run: Callable[[Work], str]) -> None:
         self.run = run
 
-    def rehearse(self) -> Outcome:
-        return Outcome(ok=True)
+    def rehearse(self) -> str:
+        return ""
 
 
-def begun(run: Callable[[Work], Outcome], seconds: float = 5.0) -> tuple[Workers, "queue.SimpleQueue[Ended]"]:
+def begun(run: Callable[[Work], str], seconds: float = 5.0) -> tuple[Workers, "queue.SimpleQueue[Ended]"]:
     posted: queue.SimpleQueue[Ended] = queue.SimpleQueue()
     made = Workers(posted.put, context(), lambda config, runtime: Scripted(run))
     made.begin(JOB, DRAIN, work(seconds_left=seconds))
@@ -44,29 +44,29 @@ def begun(run: Callable[[Work], Outcome], seconds: float = 5.0) -> tuple[Workers
 
 
 def test_the_outcome_is_posted_and_taken_once() -> None:
-    made, posted = begun(lambda _: Outcome(ok=True, message="fine"))
+    made, posted = begun(lambda _: "fine")
     ended = posted.get(timeout=60)
     assert (ended.job, ended.outcome, made.busy) == (JOB, Outcome(ok=True, message="fine"), True)
     assert [made.finish(ended), made.finish(ended), made.busy] == [True, False, False]
 
 
 def test_an_exception_is_a_failure() -> None:
-    def fail(_: Work) -> Outcome:
+    def fail(_: Work) -> str:
         raise RuntimeError("broken")
 
     assert begun(fail)[1].get(timeout=60).outcome == Outcome(ok=False, message="RuntimeError: broken")
 
 
 def test_handlers_are_stopped() -> None:
-    made, posted = begun(lambda work: Outcome(ok=not work.stop.wait(60)))
+    made, posted = begun(lambda work: str(work.stop.wait(60)))
     made.stop(Job("E1", Phase.PREPARE, "drain", 2))
     made.stop_all()
-    assert not posted.get(timeout=4).outcome.ok
+    assert posted.get(timeout=4).outcome.message == "True"
 
 
 def test_one_that_never_ends_is_given_up_and_its_result_ignored() -> None:
     go_on = threading.Event()
-    made, posted = begun(lambda _: Outcome(ok=go_on.wait(60)), -GRACE - KILL_SECONDS)
+    made, posted = begun(lambda _: str(go_on.wait(60)), -GRACE - KILL_SECONDS)
     [ended] = made.give_up()
     assert not ended.outcome.ok
     assert made.finish(ended)

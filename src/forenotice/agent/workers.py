@@ -10,10 +10,8 @@ import msgspec
 from forenotice.agent.context import Context
 from forenotice.agent.handlers import GRACE, Handler, Outcome, Work, tables
 from forenotice.agent.handlers.child import ChildHandler
-from forenotice.agent.handlers.command import Command
-from forenotice.agent.handlers.file import File
 from forenotice.agent.handlers.haproxy import Haproxy
-from forenotice.agent.handlers.systemd import Systemd
+from forenotice.agent.handlers.local import Command, File, Systemd
 from forenotice.agent.handlers.webhook import Webhook
 from forenotice.agent.rules.policy import Phase, Rule
 from forenotice.runtime import Runtime
@@ -112,16 +110,16 @@ class Workers:
         self._running: dict[Job, _Running] = {}
 
     def begin(self, job: Job, config: tables.Handler, work: Work) -> None:
-        def act() -> Outcome:
+        def act() -> str:
             handler = self._make(config, self._runtime)
             return handler.rehearse() if self._observe else handler.run(work)
 
         try:
-            self._start(job, act, work.seconds_left, work.stop)
+            self._start(job, lambda: Outcome.of(act), work.seconds_left, work.stop)
         except RuntimeError as error:
             # It counts as a failure, and is retried.
             self._running[job] = _Running(work.stop, 0.0, float("inf"))
-            self._post(Ended(job, _failure(error), 0.0))
+            self._post(Ended(job, Outcome(ok=False, message=str(error)), 0.0))
 
     def end(self, job: Job, act: Callable[[], bool]) -> None:
         """`act` ends what an earlier agent left running, and returns whether nothing of it is left.
@@ -141,11 +139,7 @@ class Workers:
         """RuntimeError: the system has no more threads."""
 
         def run() -> None:
-            try:
-                outcome = act()
-            except Exception as error:
-                outcome = _failure(error)
-            self._post(Ended(job, outcome, self._runtime.monotonic() - begun))
+            self._post(Ended(job, act(), self._runtime.monotonic() - begun))
 
         begun = self._runtime.monotonic()
         self._runtime.start_thread(run, f"{job.phase} {job.handler}")
@@ -175,7 +169,3 @@ class Workers:
     @property
     def busy(self) -> bool:
         return bool(self._running)
-
-
-def _failure(error: Exception) -> Outcome:
-    return Outcome(ok=False, message=f"{type(error).__name__}: {error}")

@@ -147,10 +147,7 @@ def _check_peer(config: PeersConfig, listen: str, me: str, now: datetime, name: 
 
 
 def _rehearsed(handler: Any) -> Outcome:
-    try:
-        return workers.make(handler, Runtime()).rehearse()
-    except Exception as error:
-        return Outcome(ok=False, message=f"{type(error).__name__}: {error}")
+    return Outcome.of(lambda: workers.make(handler, Runtime()).rehearse())
 
 
 def _problems(config: Config) -> Iterator[str]:

@@ -7,11 +7,12 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from tests.acceptance.running import HOST, until
-from tests.agent.handlers.work import done, failed, work
+from tests.agent.handlers.work import UNREMEMBERED, Tried, beside, done, failed, full
 from tests.agent.parts import RUNTIME
 
 from forenotice.agent.handlers import Outcome, tables
@@ -38,18 +39,30 @@ backend web
 backend api
     server one 127.0.0.1:{backend}
 """
+READY = {"web/one": "no check", "web/two": "no check", "web/out": "MAINT", "api/one": "no check"}
+
+
+@contextmanager
+def serving(handler: type[socketserver.BaseRequestHandler]) -> Iterator[int]:
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), handler) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield server.server_address[1]
+        server.shutdown()
 
 
 class Echo(socketserver.BaseRequestHandler):
     def handle(self) -> None:
-        while said := self.request.recv(100):
-            self.request.sendall(said)
+        while received := self.request.recv(100):
+            self.request.sendall(received)
 
 
 class Proxy:
     def __init__(self, directory: Path, backend: int) -> None:
         self.directory = directory
-        self.port = free_port()
+        self.admin, self.user = directory / "admin", directory / "user"
+        with socket.create_server((HOST, 0)) as probe:
+            self.port = probe.getsockname()[1]
         self._config = directory / "haproxy.cfg"
         self._config.write_text(CONFIG.format(directory=directory, host=HOST, port=self.port, backend=backend))
         self._process: subprocess.Popen[bytes] | None = None
@@ -65,7 +78,7 @@ class Proxy:
 
     def ask(self, command: str) -> str:
         with socket.socket(socket.AF_UNIX) as connected:
-            connected.connect(str(self.directory / "admin"))
+            connected.connect(str(self.admin))
             connected.sendall(f"{command}\n".encode())
             return b"".join(iter(lambda: connected.recv(65536), b"")).decode()
 
@@ -73,7 +86,10 @@ class Proxy:
         rows = [line.split(",") for line in self.ask("show stat -1 4 -1").splitlines()]
         return {f"{row[0]}/{row[1]}": row[17] for row in rows[1:] if len(row) > 17}
 
-    @contextlib.contextmanager
+    def set(self, server: str, state: str) -> None:
+        self.ask(f"set server {server} state {state}")
+
+    @contextmanager
     def session(self) -> Iterator[socket.socket]:
         """One that has reached a server."""
         with socket.socket(socket.AF_UNIX) as connected:
@@ -83,11 +99,8 @@ class Proxy:
             assert connected.recv(100) == b"hello"
             yield connected
 
-    def handler(self, *servers: str, wait: bool = True, place: str = "") -> Haproxy:
-        config = tables.Haproxy(
-            name="lb", socket=place or str(self.directory / "admin"), servers=servers or ("web/one",), wait=wait
-        )
-        return Haproxy(config, RUNTIME)
+    def handler(self, *servers: str, wait: bool = True, place: object = "") -> Tried:
+        return handler(str(place or self.admin), *(servers or ("web/one",)), wait=wait)
 
     def _is_up(self) -> bool:
         try:
@@ -96,21 +109,16 @@ class Proxy:
             return False
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind((HOST, 0))
-        return int(found.getsockname()[1])
+def handler(place: str, *servers: str, wait: bool = True) -> Tried:
+    return Tried(Haproxy(tables.Haproxy(name="lb", socket=place, servers=servers, wait=wait), RUNTIME))
 
 
 @pytest.fixture
 def down(tmp_path: Path) -> Iterator[Proxy]:
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Echo) as backend:
-        backend.daemon_threads = True
-        threading.Thread(target=backend.serve_forever, args=(0.01,), daemon=True).start()
-        proxy = Proxy(tmp_path, backend.server_address[1])
+    with serving(Echo) as backend:
+        proxy = Proxy(tmp_path, backend)
         yield proxy
         proxy.stop()
-        backend.shutdown()
 
 
 @pytest.fixture
@@ -122,165 +130,100 @@ def proxy(down: Proxy) -> Proxy:
 def test_servers_are_drained_and_made_ready_again(proxy: Proxy) -> None:
     memos: list[tuple[str, str]] = []
     drain = proxy.handler("web/one", "api/one", "web/two")
-    outcome = drain.run(work(remember=lambda memo: memos.append((memo, proxy.states()["web/one"]))))
+    assert drain.run(remember=full) == UNREMEMBERED
+    assert proxy.states() == READY, "nothing is drained that could not be remembered"
+    outcome = drain.run(remember=lambda memo: memos.append((memo, proxy.states()["web/one"])))
     assert outcome == done("drained web/one, api/one, web/two; no session is left")
     assert memos == [('["web/one","api/one","web/two"]', "no check")]
     assert proxy.states() == {"web/one": "DRAIN", "web/two": "DRAIN", "web/out": "MAINT", "api/one": "DRAIN"}
-
-    outcome = drain.run(work(phase=Phase.RECOVER, memo=memos[0][0]))
+    outcome = drain.run(phase=Phase.RECOVER, memo=memos[0][0])
     assert outcome == done("made ready web/one, api/one, web/two")
-    assert proxy.states() == {"web/one": "no check", "web/two": "no check", "web/out": "MAINT", "api/one": "no check"}
+    assert proxy.states() == READY
 
 
 def test_draining_takes_until_the_last_session_has_ended(proxy: Proxy) -> None:
-    ended: list[Outcome] = []
-    with proxy.session() as session:
-        drain = proxy.handler("web/one", "web/two")
-        thread = threading.Thread(target=lambda: ended.append(drain.run(work())))
-        thread.start()
+    outcomes: list[Outcome] = []
+    drain = proxy.handler("web/one", "web/two")
+    with beside(lambda: outcomes.append(drain.run())), proxy.session() as session:
         until(lambda: proxy.states()["web/two"] == "DRAIN")
         session.sendall(b"still here")
         assert session.recv(100) == b"still here"
-        assert thread.is_alive()
-    thread.join(60)
-    assert ended == [done("drained web/one, web/two; no session is left")]
+    assert outcomes == [done("drained web/one, web/two; no session is left")]
 
 
-def test_a_session_that_outlasts_the_time_is_a_failure(proxy: Proxy) -> None:
+def test_sessions_that_do_not_end(proxy: Proxy) -> None:
+    drain = proxy.handler("web/one", "web/two")
     with proxy.session(), proxy.session(), proxy.session():
         begun = time.monotonic()
-        outcome = proxy.handler("web/one", "web/two").run(work(seconds_left=1.0))
+        assert drain.run(seconds_left=1.0) == failed("3 sessions left on web/one, web/two")
+        stop = threading.Event()
+        threading.Timer(0.2, stop.set).start()
+        assert drain.run(seconds_left=60, stop=stop) == failed("stopped, as the agent asked")
         assert time.monotonic() - begun < 30
-        assert outcome == failed("3 sessions left on web/one, web/two")
-
-
-def test_it_stops_waiting_when_the_agent_asks(proxy: Proxy) -> None:
-    with proxy.session():
-        given = work(seconds_left=60)
-        threading.Timer(0.2, given.stop.set).start()
-        begun = time.monotonic()
-        outcome = proxy.handler("web/one", "web/two").run(given)
-        assert time.monotonic() - begun < 30
-        assert outcome == failed("stopped, as the agent asked")
-
-
-def test_it_need_not_wait(proxy: Proxy) -> None:
-    with proxy.session():
-        outcome = proxy.handler("web/one", "web/two", wait=False).run(work())
-        assert outcome == done("drained web/one, web/two")
+        unwaited = proxy.handler("web/one", "web/two", wait=False)
+        assert unwaited.run(memo='["web/one"]') == done("drained web/one")
 
 
 def test_what_an_administrator_took_out_is_not_brought_back(proxy: Proxy) -> None:
-    proxy.ask("set server web/two state drain")
+    proxy.set("web/two", "drain")
     memos: list[str] = []
-    servers = ("web/one", "web/two", "web/out")
-    assert proxy.handler(*servers).run(work(remember=memos.append)).ok
+    drain = proxy.handler("web/one", "web/two", "web/out")
+    assert drain.run(remember=memos.append).ok
     assert memos == ['["web/one"]']
-    assert proxy.handler(*servers).run(work(phase=Phase.UNDO, memo=memos[0])).ok
-    assert proxy.states() == {"web/one": "no check", "web/two": "DRAIN", "web/out": "MAINT", "api/one": "no check"}
-
-
-def test_where_all_were_out_nothing_is_done(proxy: Proxy) -> None:
-    proxy.ask("set server web/two state drain")
-    memos: list[str] = []
-    outcome = proxy.handler("web/two", "web/out").run(work(remember=memos.append))
-    assert outcome == done("all servers were out already; no session is left")
-    outcome = proxy.handler("web/two", "web/out").run(work(phase=Phase.RECOVER, memo=memos[0]))
-    assert outcome == done("no server was drained")
+    assert drain.run(attempt=2, memo=memos[0], remember=memos.append).ok
+    assert memos[1] == memos[0], "a second attempt keeps what the first found"
+    assert drain.run(phase=Phase.UNDO, memo=memos[0]).ok
+    assert proxy.states() == READY | {"web/two": "DRAIN"}
+    out = proxy.handler("web/two", "web/out")
+    assert out.run(remember=memos.append) == done("all servers were out already; no session is left")
+    assert out.run(phase=Phase.RECOVER, memo=memos[-1]) == done("no server was drained")
     assert proxy.states()["web/two"] == "DRAIN"
-
-
-def test_what_an_administrator_decided_meanwhile_stays(proxy: Proxy) -> None:
-    assert proxy.handler("web/one", "web/two").run(work()).ok
-    proxy.ask("set server web/two state maint")
-    outcome = proxy.handler("web/one", "web/two").run(work(phase=Phase.RECOVER, memo='["web/one","web/two"]'))
+    assert drain.run(phase=Phase.RECOVER) == done("made ready web/two"), "without a memo, all that are drained"
+    # What one decided meanwhile stays.
+    assert proxy.handler("web/one", "web/two").run().ok
+    proxy.set("web/two", "maint")
+    outcome = proxy.handler("web/one", "web/two").run(phase=Phase.RECOVER, memo='["web/one","web/two"]')
     assert outcome == done("made ready web/one")
     assert proxy.states()["web/two"] == "MAINT"
 
 
 @pytest.mark.parametrize("gone", ["web/gone", "gone/one"])
 def test_a_server_that_is_no_longer_configured_does_not_keep_the_others_out(proxy: Proxy, gone: str) -> None:
-    assert proxy.handler("web/one", "api/one").run(work()).ok
-    outcome = proxy.handler("web/one", gone, "api/one").run(
-        work(phase=Phase.RECOVER, memo=f'["web/one","{gone}","api/one"]')
-    )
-    admin = proxy.directory / "admin"
-    assert outcome == done(f"made ready web/one, api/one; HAProxy at {admin} has no server {gone}")
-    assert proxy.states()["web/one"] == proxy.states()["api/one"] == "no check"
+    assert proxy.handler("web/one", "api/one").run().ok
+    outcome = proxy.handler("web/one", gone, "api/one").run(phase=Phase.RECOVER, memo=f'["web/one","{gone}","api/one"]')
+    assert outcome == done(f"made ready web/one, api/one; HAProxy at {proxy.admin} has no server {gone}")
+    assert proxy.states() == READY
 
 
-def test_without_a_memo_all_drained_ones_are_made_ready(proxy: Proxy) -> None:
-    proxy.ask("set server web/two state drain")
-    outcome = proxy.handler("web/one", "web/two", "web/out").run(work(phase=Phase.RECOVER))
-    assert outcome == done("made ready web/two")
-    assert proxy.states()["web/out"] == "MAINT"
-
-
-def test_a_second_attempt_keeps_what_the_first_found(proxy: Proxy) -> None:
-    proxy.ask("set server web/one state drain")
-    memos: list[str] = []
-    assert proxy.handler("web/one", "web/two").run(work(attempt=2, memo='["web/one"]', remember=memos.append)).ok
-    assert memos == ['["web/one"]']
-    assert proxy.states()["web/two"] == "no check"
-
-
-def test_nothing_is_drained_that_cannot_be_remembered(proxy: Proxy) -> None:
-    def fail(_: str) -> None:
-        raise OSError("the disk is full")
-
-    with pytest.raises(OSError, match="the disk is full"):
-        proxy.handler().run(work(remember=fail))
-    assert proxy.states()["web/one"] == "no check"
-
-
-def test_it_speaks_over_tcp_too(proxy: Proxy) -> None:
+def test_a_rehearsal_changes_nothing_and_errors_are_shown(proxy: Proxy) -> None:
     place = f"{HOST}:{proxy.port}"
-    assert proxy.handler(place=place).run(work()).ok
-    assert proxy.states()["web/one"] == "DRAIN"
+    assert proxy.handler().rehearse() == done(f"would drain web/one through {proxy.admin}")
     assert proxy.handler(place=place).rehearse() == done(f"would drain web/one through {place}")
+    for name in ("web/nope", "nope/one"):
+        missing = failed(f"HAProxy at {proxy.admin} has no server {name}")
+        assert proxy.handler(name).rehearse() == proxy.handler(name).run() == missing
+    weak = proxy.handler(place=proxy.user)
+    assert weak.rehearse() == failed(f"{proxy.user} gives us the level user only: give that socket `level admin`")
+    assert weak.run() == failed("HAProxy answered `set server web/one state drain` with: Permission denied")
+    assert proxy.states() == READY
+    assert proxy.handler(place=place).run().ok
+    assert proxy.states()["web/one"] == "DRAIN"
 
 
-def test_errors_are_replies_and_are_told(proxy: Proxy) -> None:
-    admin, user = proxy.directory / "admin", proxy.directory / "user"
-    assert proxy.handler("web/nope").run(work()) == failed(f"HAProxy at {admin} has no server web/nope")
-    assert proxy.handler("nope/one").run(work()) == failed(f"HAProxy at {admin} has no server nope/one")
-    assert proxy.handler(place=str(user)).run(work()) == failed(
-        "HAProxy answered `set server web/one state drain` with: Permission denied"
-    )
-
-
-def test_a_rehearsal_looks_and_changes_nothing(proxy: Proxy) -> None:
-    admin, user = proxy.directory / "admin", proxy.directory / "user"
-    assert proxy.handler().rehearse() == done(f"would drain web/one through {admin}")
-    assert proxy.handler("web/nope").rehearse() == failed(f"HAProxy at {admin} has no server web/nope")
-    assert proxy.handler(place=str(user)).rehearse() == failed(
-        f"{user} gives us the level user only: give that socket `level admin`"
-    )
-    assert proxy.states()["web/one"] == "no check"
-
-
-def test_one_that_is_away_is_told(down: Proxy) -> None:
-    admin = down.directory / "admin"
-    away = failed(f"HAProxy at {admin}: no such file or directory")
-    assert down.handler().run(work()) == away
-    assert down.handler().rehearse() == away
-    assert down.handler().run(work(phase=Phase.RECOVER, seconds_left=0.4)) == away
-    assert down.handler(place=f"{HOST}:{down.port}").run(work()) == failed(
-        f"HAProxy at {HOST}:{down.port}: connection refused"
-    )
-
-
-def test_recovering_waits_for_one_that_is_still_starting(down: Proxy) -> None:
-    ended: list[Outcome] = []
-    thread = threading.Thread(target=lambda: ended.append(down.handler().run(work(phase=Phase.RECOVER))))
-    thread.start()
-    down.start()
-    thread.join(60)
-    assert ended == [done("no server was drained")]
+def test_one_that_is_away_is_an_error_and_recovery_waits_for_it(down: Proxy) -> None:
+    away = failed(f"HAProxy at {down.admin}: no such file or directory")
+    assert down.handler().run() == down.handler().rehearse() == away
+    assert down.handler().run(phase=Phase.RECOVER, seconds_left=0.4) == away
+    outcome = down.handler(place=f"{HOST}:{down.port}").run()
+    assert outcome == failed(f"HAProxy at {HOST}:{down.port}: connection refused")
+    outcomes: list[Outcome] = []
+    with beside(lambda: outcomes.append(down.handler().run(phase=Phase.RECOVER))):
+        down.start()
+    assert outcomes == [done("no server was drained")]
 
 
 @pytest.mark.parametrize(
-    ("reply", "said"),
+    ("reply", "message"),
     [
         (b"", "HAProxy answered `show servers state web` with: nothing"),
         (b"1\n# be_name srv_name\nweb one\n", "HAProxy answered without srv_admin_state"),
@@ -290,21 +233,17 @@ def test_recovering_waits_for_one_that_is_still_starting(down: Proxy) -> None:
         (b"no numbers", "HAProxy answered `show stat web` with: no numbers"),
     ],
 )
-def test_whatever_else_listens_there_does_no_harm(reply: bytes | None, said: str) -> None:
+def test_whatever_else_listens_there_does_no_harm(reply: bytes | None, message: str) -> None:
     class Stranger(socketserver.BaseRequestHandler):
         def handle(self) -> None:
-            asked = self.request.recv(100)
+            command = self.request.recv(100)
             if reply is None:
                 self.request.recv(1)
             known = b"1\n# be_name srv_name srv_admin_state\nweb one 8\n" if reply == b"no numbers" else reply
             with contextlib.suppress(OSError):
-                self.request.sendall((known if b"state" in asked else reply) or b"")
+                self.request.sendall((known if b"state" in command else reply) or b"")
 
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Stranger) as server:
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        place = f"127.0.0.1:{server.server_address[1]}"
-        drain = Haproxy(tables.Haproxy(name="lb", socket=place, servers=("web/one",)), RUNTIME)
-        outcome = drain.run(work(seconds_left=0.3 if reply is None else 5))
-        assert outcome == failed(said.format(place))
-        server.shutdown()
+    with serving(Stranger) as port:
+        place = f"127.0.0.1:{port}"
+        outcome = handler(place, "web/one").run(seconds_left=0.3 if reply is None else 5)
+        assert outcome == failed(message.format(place))

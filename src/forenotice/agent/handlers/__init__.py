@@ -42,6 +42,16 @@ class Work:
     """Set when the handler is to end at once, without success."""
 
 
+class HandlerError(errors.UnavailableError):
+    """The handler failed."""
+
+    code = "handler"
+
+
+class StoppedError(HandlerError):
+    """stopped, as the agent asked"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     ok: bool
@@ -50,23 +60,28 @@ class Outcome:
     interrupted: bool = False
     """An earlier agent began it, and this one has ended it."""
 
+    @classmethod
+    def of(cls, act: Callable[[], str]) -> "Outcome":
+        try:
+            return cls(ok=True, message=act())
+        except errors.ForenoticeError as error:
+            return cls(ok=False, message=error.message)
+        except Exception as error:
+            return cls(ok=False, message=f"{type(error).__name__}: {error}")
+
 
 class Handler(Protocol):
-    def run(self, work: Work) -> Outcome:
-        """Do it, blocking, in a thread of its own. An exception is a failure.
+    """Both methods return what is worth logging. An exception is a failure; a ForenoticeError is shown as it is."""
+
+    def run(self, work: Work) -> str:
+        """Do it, blocking, in a thread of its own.
 
         When `work.seconds_left` have passed or `work.stop` is set, it ends whatever it started, kills that GRACE
-        seconds later, and returns a failure. May be called again for the same event and phase, with a higher attempt.
+        seconds later, and fails. May be called again for the same event and phase, with a higher attempt.
         """
 
-    def rehearse(self) -> Outcome:
-        """Check whether it could run, changing nothing; the message tells what it would do, or what is missing."""
-
-
-class StoppedError(errors.UnavailableError):
-    """stopped, as the agent asked"""
-
-    code = "stopped"
+    def rehearse(self) -> str:
+        """Check whether it could run, changing nothing; tells what it would do."""
 
 
 def write_memo(names: Sequence[str]) -> str:

@@ -9,11 +9,11 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
-from forenotice.agent.handlers import Outcome, Work, facts, tables
+from forenotice.agent.handlers import HandlerError, Work, facts, tables
 from forenotice.agent.handlers.tables import Kubernetes, Notify, Python
 from forenotice.programs import process
 from forenotice.runtime import Runtime
@@ -27,6 +27,7 @@ RESERVE = 1.0
 """Seconds before its time is up at which a handler ends by itself, to report what is missing."""
 EXTRAS = {"apprise": "notify", "kubernetes": "kubernetes"}
 GROUP = "forenotice.handlers"
+T = TypeVar("T")
 Function = Callable[[str, Mapping[str, Any], Mapping[str, object]], object]
 
 
@@ -35,12 +36,12 @@ class ChildHandler:
         self._config = config
         self._runtime = runtime
 
-    def run(self, work: Work) -> Outcome:
+    def run(self, work: Work) -> str:
         order = self._order(work=facts.document(work), rehearse=False)
         program = process.Program(argv=ARGV, environment=facts.environment(work), stdin=order)
         return self._execute(program, work.seconds_left, work.stop, work.on_start)
 
-    def rehearse(self) -> Outcome:
+    def rehearse(self) -> str:
         program = process.Program(argv=ARGV, stdin=self._order(work={}, rehearse=True))
         return self._execute(program, REHEARSAL_SECONDS, threading.Event())
 
@@ -54,13 +55,12 @@ class ChildHandler:
         seconds: float,
         stop: threading.Event,
         on_start: Callable[[int], None] | None = None,
-    ) -> Outcome:
-        try:
-            ended = process.execute(program, self._runtime, seconds=seconds, stop=stop, on_start=on_start)
-        except process.ProgramError as error:
-            return Outcome(ok=False, message=error.message)
+    ) -> str:
+        ended = process.execute(program, self._runtime, seconds=seconds, stop=stop, on_start=on_start)
+        if ended.ok:
+            return ended.message
         explained = ended.code == FAILED and ended.output and not ended.stopped
-        return Outcome(ok=ended.ok, message=ended.output if explained else ended.message)
+        raise HandlerError(ended.output if explained else ended.message)
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +69,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     rehearse: bool
 
 
-def perform(order: Order, until: float, runtime: Runtime) -> Outcome:
+def perform(order: Order, until: float, runtime: Runtime) -> str:
     """Do it by `until` on the monotonic clock."""
     try:
         match order.handler:
@@ -89,31 +89,32 @@ def perform(order: Order, until: float, runtime: Runtime) -> Outcome:
         package = (error.name or "").partition(".")[0]
         if package not in EXTRAS:
             raise
-        return Outcome(ok=False, message=f"{package} is missing: install forenotice[{EXTRAS[package]}]")
+        raise HandlerError(f"{package} is missing: install forenotice[{EXTRAS[package]}]") from None
 
 
-def run_python(config: Python, work: Mapping[str, Any]) -> Outcome:
-    try:
-        result = _find(config.entry_point)(work["phase"], work, config.options)
-    except Exception as error:
-        return Outcome(ok=False, message=_last_line(error))
+def run_python(config: Python, work: Mapping[str, Any]) -> str:
+    result = _told(lambda: _find(config.entry_point)(work["phase"], work, config.options))
     match result:
         case None | True:
-            return Outcome(ok=True)
+            return ""
         case str():
-            return Outcome(ok=True, message=result)
+            return result
         case False:
-            return Outcome(ok=False, message=f"{config.entry_point} returned False")
-    message = f"{config.entry_point} returned a {type(result).__name__}: give None, True, False or a text"
-    return Outcome(ok=False, message=message)
+            raise HandlerError(f"{config.entry_point} returned False")
+    raise HandlerError(f"{config.entry_point} returned a {type(result).__name__}: give None, True, False or a text")
 
 
-def rehearse_python(config: Python) -> Outcome:
+def rehearse_python(config: Python) -> str:
+    _told(lambda: _find(config.entry_point))
+    return f"would call {config.entry_point}"
+
+
+def _told(act: Callable[[], T]) -> T:
+    """An exception of somebody else's code, by the last line of its traceback."""
     try:
-        _find(config.entry_point)
+        return act()
     except Exception as error:
-        return Outcome(ok=False, message=_last_line(error))
-    return Outcome(ok=True, message=f"would call {config.entry_point}")
+        raise HandlerError(" ".join(traceback.format_exception_only(error)[-1].split())) from None
 
 
 def _find(name: str) -> Function:
@@ -136,10 +137,6 @@ def _find(name: str) -> Function:
     return function
 
 
-def _last_line(error: Exception) -> str:
-    return " ".join(traceback.format_exception_only(error)[-1].split())
-
-
 def main() -> int:
     runtime = Runtime()
     begun = runtime.monotonic()
@@ -151,10 +148,13 @@ def main() -> int:
     signal.signal(signal.SIGTERM, end)
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order, dec_hook=tables.read)
     until = begun + order.work.get("seconds_left", 0.0) - RESERVE
-    outcome = perform(order, until, runtime)
-    if outcome.message:
-        print(outcome.message, flush=True)
-    return 0 if outcome.ok else FAILED
+    try:
+        message, code = perform(order, until, runtime), 0
+    except HandlerError as error:
+        message, code = error.message, FAILED
+    if message:
+        print(message, flush=True)
+    return code
 
 
 if __name__ == "__main__":

@@ -2,11 +2,10 @@
 
 import socket
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from forenotice.agent.handlers import Outcome, StoppedError, Work, read_memo, tables, within, write_memo
+from forenotice.agent.handlers import HandlerError, StoppedError, Work, read_memo, tables, within, write_memo
 from forenotice.agent.rules.policy import Phase
-from forenotice.core import errors
 from forenotice.programs.process import plain, reason
 from forenotice.runtime import Runtime
 
@@ -19,13 +18,7 @@ POLL = 0.25
 """Seconds between two counts of sessions, and between two attempts to reach a HAProxy that is still starting."""
 
 
-class HaproxyError(errors.UnavailableError):
-    """HAProxy did not do what it was told."""
-
-    code = "haproxy"
-
-
-class AwayError(HaproxyError):
+class AwayError(HandlerError):
     """HAProxy cannot be reached."""
 
 
@@ -34,30 +27,11 @@ class Haproxy:
         self._config = config
         self._runtime = runtime
 
-    def run(self, work: Work) -> Outcome:
+    def run(self, work: Work) -> str:
         api = Api(self._config.socket, self._runtime, seconds=work.seconds_left, stop=work.stop)
-        try:
-            if work.phase is Phase.PREPARE:
-                return self._drain(work, api)
-            ours = read_memo(work.memo)
-            return _make_ready(self._config.servers if ours is None else ours, api)
-        except (HaproxyError, StoppedError) as error:
-            return Outcome(ok=False, message=error.message)
-
-    def rehearse(self) -> Outcome:
-        api = Api(self._config.socket, self._runtime, seconds=REPLY_TIMEOUT, stop=threading.Event())
-        try:
-            level = api.send("show cli level").strip()
-            states = api.states(self._config.servers)
-        except HaproxyError as error:
-            return Outcome(ok=False, message=error.message)
-        if level != "admin":
-            message = f"{api.place} gives us the level {level[:20]} only: give that socket `level admin`"
-            return Outcome(ok=False, message=message)
-        return Outcome(ok=True, message=f"would drain {', '.join(states)} through {api.place}")
-
-    def _drain(self, work: Work, api: "Api") -> Outcome:
         ours = read_memo(work.memo)
+        if work.phase is not Phase.PREPARE:
+            return _make_ready(self._config.servers if ours is None else ours, api)
         if ours is None:
             states = api.states(self._config.servers)
             # A server that an administrator took out is not made ready again.
@@ -67,16 +41,24 @@ class Haproxy:
             api.set_state(server, "drain")
         message = f"drained {', '.join(ours)}" if ours else "all servers were out already"
         if not self._config.wait:
-            return Outcome(ok=True, message=message)
+            return message
         while left := api.sessions(self._config.servers):
             if not api.pause():
                 count = sum(left.values())
                 sessions = "1 session" if count == 1 else f"{count} sessions"
-                return Outcome(ok=False, message=f"{sessions} left on {', '.join(left)}")
-        return Outcome(ok=True, message=f"{message}; no session is left")
+                raise HandlerError(f"{sessions} left on {', '.join(left)}")
+        return f"{message}; no session is left"
+
+    def rehearse(self) -> str:
+        api = Api(self._config.socket, self._runtime, seconds=REPLY_TIMEOUT, stop=threading.Event())
+        level = api.send("show cli level").strip()
+        states = api.states(self._config.servers)
+        if level != "admin":
+            raise HandlerError(f"{api.place} gives us the level {level[:20]} only: give that socket `level admin`")
+        return f"would drain {', '.join(states)} through {api.place}"
 
 
-def _make_ready(servers: Sequence[str], api: "Api") -> Outcome:
+def _make_ready(servers: Sequence[str], api: "Api") -> str:
     while True:
         try:
             states = api.known_states(servers)
@@ -92,7 +74,7 @@ def _make_ready(servers: Sequence[str], api: "Api") -> Outcome:
     message = f"made ready {', '.join(drained)}" if drained else "no server was drained"
     # A server that is no longer configured does not keep the others out.
     gone = [name for name in servers if name not in states]
-    return Outcome(ok=True, message=f"{message}; {api.lacks(gone)}" if gone else message)
+    return f"{message}; {api.lacks(gone)}" if gone else message
 
 
 class Api:
@@ -116,7 +98,7 @@ class Api:
         return self._all_of(servers, self.known_states(servers))
 
     def known_states(self, servers: Sequence[str]) -> Mapping[str, int]:
-        found = {}
+        found: dict[str, int] = {}
         for backend in _backends(servers):
             command = f"show servers state {backend}"
             version, header, *rows = [*self.send(command).splitlines(), "", ""]
@@ -124,19 +106,19 @@ class Api:
                 continue
             if version != "1" or not header.startswith("# "):
                 raise _refusal(command, version)
-            for row in _rows(header.removeprefix("# ").split(), (line.split() for line in rows)):
-                found[f"{row.get('be_name')}/{row.get('srv_name')}"] = _number(row, "srv_admin_state")
+            table = [line.split() for line in (header.removeprefix("# "), *rows)]
+            found |= _column(table, "be_name", "srv_name", "srv_admin_state")
         return {name: found[name] for name in servers if name in found}
 
     def sessions(self, servers: Sequence[str]) -> Mapping[str, int]:
         """Of those servers that still have some."""
-        found = {}
+        found: dict[str, int] = {}
         for backend in _backends(servers):
             header, *rows = [*self.send(f"show stat {backend} 4 -1").splitlines(), ""]
             if not header.startswith("# "):
                 raise _refusal(f"show stat {backend}", header)
-            for row in _rows(header.removeprefix("# ").split(","), (line.split(",") for line in rows)):
-                found[f"{row.get('pxname')}/{row.get('svname')}"] = _number(row, "scur")
+            table = [line.split(",") for line in (header.removeprefix("# "), *rows)]
+            found |= _column(table, "pxname", "svname", "scur")
         return {name: count for name, count in self._all_of(servers, found).items() if count}
 
     def set_state(self, server: str, state: str) -> None:
@@ -157,7 +139,7 @@ class Api:
 
     def _all_of(self, servers: Sequence[str], found: Mapping[str, int]) -> Mapping[str, int]:
         if missing := [name for name in servers if name not in found]:
-            raise HaproxyError(self.lacks(missing))
+            raise HandlerError(self.lacks(missing))
         return {name: found[name] for name in servers}
 
     def _exchange(self, command: str, limit: float) -> str:
@@ -188,20 +170,22 @@ class Api:
         return left
 
 
-def _refusal(command: str, reply: str) -> HaproxyError:
-    return HaproxyError(f"HAProxy answered `{command}` with: {plain(reply)[:200].strip() or 'nothing'}")
+def _refusal(command: str, reply: str) -> HandlerError:
+    return HandlerError(f"HAProxy answered `{command}` with: {plain(reply)[:200].strip() or 'nothing'}")
 
 
-def _backends(servers: Iterable[str]) -> Sequence[str]:
+def _backends(servers: Sequence[str]) -> Sequence[str]:
     return list(dict.fromkeys(server.partition("/")[0] for server in servers))
 
 
-def _rows(header: Sequence[str], lines: Iterable[Sequence[str]]) -> Iterable[Mapping[str, str]]:
-    return (dict(zip(header, line, strict=False)) for line in lines if len(line) > 1)
-
-
-def _number(row: Mapping[str, str], column: str) -> int:
-    text = row.get(column, "")
-    if not text.isdecimal():
-        raise HaproxyError(f"HAProxy answered without {column}")
-    return int(text)
+def _column(table: Sequence[Sequence[str]], backend: str, server: str, column: str) -> dict[str, int]:
+    """Its numbers, by BACKEND/SERVER; the first row has the names of the columns."""
+    found = {}
+    for line in table[1:]:
+        if len(line) > 1:
+            row = dict(zip(table[0], line, strict=False))
+            text = row.get(column, "")
+            if not text.isdecimal():
+                raise HandlerError(f"HAProxy answered without {column}")
+            found[f"{row.get(backend)}/{row.get(server)}"] = int(text)
+    return found

@@ -11,8 +11,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
-from forenotice.agent.handlers import Outcome
-from forenotice.agent.handlers.kubernetes_api import MANAGER, Api, ApiError, CredentialsError, Node, Pod, connect
+from forenotice.agent.handlers import HandlerError
+from forenotice.agent.handlers.kubernetes_api import MANAGER, Api, ApiError, Node, Pod, connect
 from forenotice.agent.handlers.tables import Kubernetes
 from forenotice.agent.rules.policy import Phase
 from forenotice.core import backoff
@@ -62,40 +62,32 @@ class Retrier:
         self._printed = text
 
 
-def run(config: Kubernetes, facts: Mapping[str, Any], retrier: Retrier) -> Outcome:
+def run(config: Kubernetes, facts: Mapping[str, Any], retrier: Retrier) -> str:
     node = config.node or facts["name"].lower()
-    try:
-        with connect(config) as api:
-            match Phase(facts["phase"]):
-                case Phase.PREPARE:
-                    event = facts["event"]["EventId"]
-                    retrier.report(retrier.retry(lambda: cordon(api, node, event)))
-                    return Drain(api, retrier, node, grace=config.grace_period, escalate=config.escalate).run()
-                case Phase.RECOVER | Phase.UNDO:
-                    return Outcome(ok=True, message=retrier.retry(lambda: uncordon(api, node)))
-                case Phase.ON_STARTED:
-                    return Outcome(ok=True)
-    except (ApiError, CredentialsError) as error:
-        return Outcome(ok=False, message=error.message)
+    with connect(config) as api:
+        match Phase(facts["phase"]):
+            case Phase.PREPARE:
+                event = facts["event"]["EventId"]
+                retrier.report(retrier.retry(lambda: cordon(api, node, event)))
+                return Drain(api, retrier, node, grace=config.grace_period, escalate=config.escalate).run()
+            case Phase.RECOVER | Phase.UNDO:
+                return retrier.retry(lambda: uncordon(api, node))
+            case Phase.ON_STARTED:
+                return ""
 
 
-def rehearse(config: Kubernetes) -> Outcome:
-    try:
-        with connect(config) as api:
-            needed = (*NEEDED, TO_ESCALATE) if config.escalate else NEEDED
-            lacking = [f"{verb} {'/'.join(filter(None, what))}" for verb, *what in needed if not api.may(verb, *what)]
-            if lacking:
-                message = f"it may not: {', '.join(lacking)}; allow its user that by a ClusterRole"
-                return Outcome(ok=False, message=message)
-            if not config.node:
-                return Outcome(ok=True, message="would cordon and drain the node that has this VM's name")
-            api.node(config.node)
-            pods = list(api.pods(config.node))
-    except (ApiError, CredentialsError) as error:
-        return Outcome(ok=False, message=error.message)
+def rehearse(config: Kubernetes) -> str:
+    with connect(config) as api:
+        needed = (*NEEDED, TO_ESCALATE) if config.escalate else NEEDED
+        lacking = [f"{verb} {'/'.join(filter(None, what))}" for verb, *what in needed if not api.may(verb, *what)]
+        if lacking:
+            raise HandlerError(f"it may not: {', '.join(lacking)}; allow its user that by a ClusterRole")
+        if not config.node:
+            return "would cordon and drain the node that has this VM's name"
+        api.node(config.node)
+        pods = list(api.pods(config.node))
     staying = sum(pod.stays for pod in pods)
-    message = f"would cordon {config.node} and move {len(pods) - staying} pods; {staying} would stay"
-    return Outcome(ok=True, message=message)
+    return f"would cordon {config.node} and move {len(pods) - staying} pods; {staying} would stay"
 
 
 def cordon(api: Api, name: str, event: str) -> str:
@@ -147,17 +139,16 @@ class Drain:
         self._next: dict[str, float] = {}
         """When to try again; all of these by uid."""
 
-    def run(self) -> Outcome:
+    def run(self) -> str:
         retrier = self._retrier
         while True:
             pods = retrier.retry(lambda: list(self._api.pods(self._node)))
             going = self._going(pods)
             if not going:
-                moved = f"{self._node} is drained: {len(self._evicted)} pods moved, {len(pods)} stay"
-                return Outcome(ok=True, message=moved)
+                return f"{self._node} is drained: {len(self._evicted)} pods moved, {len(pods)} stay"
             count = "1 pod is" if len(going) == 1 else f"{len(going)} pods are"
             if retrier.left <= 0:
-                return Outcome(ok=False, message=f"{count} still on {self._node}: {self._reasons(going)}")
+                raise HandlerError(f"{count} still on {self._node}: {self._reasons(going)}")
             if self._escalate and not self._escalating and retrier.left <= self._escalate:
                 self._escalating = True
                 self._next.clear()

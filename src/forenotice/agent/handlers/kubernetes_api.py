@@ -11,6 +11,7 @@ from kubernetes import config as credentials
 from kubernetes.client.rest import urllib3
 
 from forenotice import __version__, secret_files
+from forenotice.agent.handlers import HandlerError
 from forenotice.agent.handlers.tables import Kubernetes
 from forenotice.core import errors
 from forenotice.programs import process
@@ -145,16 +146,8 @@ class Review(_Object, frozen=True):
     status: dict[str, Any] = {}
 
 
-class CredentialsError(errors.RefusedError):
-    """There is no way to the API server."""
-
-    code = "credentials"
-
-
-class ApiError(errors.ForenoticeError):
+class ApiError(HandlerError):
     """The API server refused, or did not answer."""
-
-    code = "api"
 
     def __init__(self, message: str, *, status: int = 0, retry_after: float = 0.0, by_budget: bool = False) -> None:
         """A status of 0: there was no response. `by_budget`: a disruption budget does not allow an eviction."""
@@ -275,7 +268,7 @@ def connect(config: Kubernetes) -> Api:
                 # The library fails in many ways on a file that is no kubeconfig, and some of them quote it.
                 why = f"it is not understood ({type(error).__name__})"
         where = config.kubeconfig or "the service account"
-        raise CredentialsError(f"{where} gives no way to the API server: {why}") from None
+        raise HandlerError(f"{where} gives no way to the API server: {why}") from None
     return Api(configuration)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import apprise
 
 from forenotice import secret_files
-from forenotice.agent.handlers import Outcome, facts
+from forenotice.agent.handlers import HandlerError, facts
 from forenotice.agent.handlers.tables import Notify
 from forenotice.core import errors
 from forenotice.runtime import Runtime
@@ -24,12 +24,6 @@ ATTEMPTS = 2
 PAUSE = 1.0
 """Seconds between them."""
 _SCHEME = re.compile(r"([a-z][a-z0-9]{0,15})://.", re.IGNORECASE | re.ASCII)
-
-
-class SinksError(errors.RefusedError):
-    """The sinks are not known."""
-
-    code = "sinks"
 
 
 class Sink:
@@ -56,13 +50,10 @@ class Sink:
             pause.wait(PAUSE)
 
 
-def run(config: Notify, until: float, runtime: Runtime) -> Outcome:
+def run(config: Notify, until: float, runtime: Runtime) -> str:
     known = {name: os.environ[name] for name in facts.NAMES if name in os.environ}
     title, body = (facts.fill(text, known) for text in (config.title, config.body))
-    try:
-        sinks = _sinks(config)
-    except SinksError as error:
-        return Outcome(ok=False, message=error.message)
+    sinks = _sinks(config)
     # In daemon threads, so that a sink that hangs delays neither the others nor the end of the process.
     threads = [
         runtime.start_thread(partial(sink.send, title, body), f"sink {sink.title}") for sink in sinks if sink.usable
@@ -71,17 +62,16 @@ def run(config: Notify, until: float, runtime: Runtime) -> Outcome:
         thread.join(max(0.0, until - runtime.monotonic()))
     failed = [sink.title for sink in sinks if not sink.delivered]
     message = f"{len(sinks) - len(failed)} of {len(sinks)} sinks accepted it"
-    return Outcome(ok=not failed, message=f"{message}; not {', '.join(failed)}" if failed else message)
+    if failed:
+        raise HandlerError(f"{message}; not {', '.join(failed)}")
+    return message
 
 
-def rehearse(config: Notify) -> Outcome:
-    try:
-        sinks = _sinks(config)
-    except SinksError as error:
-        return Outcome(ok=False, message=error.message)
+def rehearse(config: Notify) -> str:
+    sinks = _sinks(config)
     if unusable := [sink.title for sink in sinks if not sink.usable]:
-        return Outcome(ok=False, message=f"apprise cannot use {', '.join(unusable)}")
-    return Outcome(ok=True, message=f"would notify {', '.join(sink.title for sink in sinks)}")
+        raise HandlerError(f"apprise cannot use {', '.join(unusable)}")
+    return f"would notify {', '.join(sink.title for sink in sinks)}"
 
 
 def _sinks(config: Notify) -> Sequence[Sink]:
@@ -91,10 +81,10 @@ def _sinks(config: Notify) -> Sequence[Sink]:
         try:
             lines = secret_files.read(Path(config.urls_file), "urls_file:").decode().splitlines()
         except errors.RefusedError as error:
-            raise SinksError(error.message) from None
+            raise HandlerError(error.message) from None
         except UnicodeDecodeError:
-            raise SinksError(f"urls_file: {config.urls_file} cannot be read: it is not UTF-8") from None
+            raise HandlerError(f"urls_file: {config.urls_file} cannot be read: it is not UTF-8") from None
         urls += [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
     if not urls:
-        raise SinksError(f"{config.urls_file} lists no URL: give one on each line")
+        raise HandlerError(f"{config.urls_file} lists no URL: give one on each line")
     return [Sink(number, url) for number, url in enumerate(urls, 1)]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from forenotice import __version__, secret_files
-from forenotice.agent.handlers import Outcome, StoppedError, Work, facts, tables, within
+from forenotice.agent.handlers import HandlerError, Work, facts, tables, within
 from forenotice.client.http import Connection, ProtocolError
 from forenotice.core import errors
 from forenotice.programs.process import LONGEST_REASON, plain, reason
@@ -24,12 +24,6 @@ LARGEST_SECRET = 64 * 1024
 REHEARSAL_SECONDS = 5.0
 
 
-class UnusableError(errors.RefusedError):
-    """A file that the webhook needs cannot be used."""
-
-    code = "webhook"
-
-
 class Webhook:
     def __init__(self, config: tables.Webhook, runtime: Runtime) -> None:
         self._config = config
@@ -41,7 +35,7 @@ class Webhook:
         """All that is shown of the URL: the rest of it may be a secret."""
         self._content_type = next((v for name, v in config.headers.items() if name.lower() == "content-type"), JSON)
 
-    def run(self, work: Work) -> Outcome:
+    def run(self, work: Work) -> str:
         until = self._runtime.monotonic() + work.seconds_left
         target = (self._url.path or "/") + (f"?{self._url.query}" if self._url.query else "")
         try:
@@ -61,28 +55,26 @@ class Webhook:
                     stop=work.stop,
                     interrupt=connection.close,
                 )
-        except (UnusableError, StoppedError) as error:
-            return Outcome(ok=False, message=error.message)
         except (OSError, ProtocolError) as error:
-            return Outcome(ok=False, message=f"no answer from {self._place}: {reason(error)}")
+            raise HandlerError(f"no answer from {self._place}: {reason(error)}") from None
         phrase = plain(response.reason)[:LONGEST_REASON].strip()
         message = f"{self._place} answered {response.status} {phrase}".rstrip()
         if 300 <= response.status < 400:
             message += "; redirects are not followed, so give the URL it leads to"
-        return Outcome(ok=200 <= response.status < 300, message=message)
+        if not 200 <= response.status < 300:
+            raise HandlerError(message)
+        return message
 
-    def rehearse(self) -> Outcome:
+    def rehearse(self) -> str:
         try:
             self._headers()
             tls = self._tls()
             with socket.create_connection((self._host, self._port), timeout=REHEARSAL_SECONDS) as connected:
                 if tls is not None:
                     tls.wrap_socket(connected, server_hostname=self._host).close()
-        except UnusableError as error:
-            return Outcome(ok=False, message=error.message)
         except (OSError, UnicodeError) as error:
-            return Outcome(ok=False, message=f"cannot connect to {self._place}: {reason(error)}")
-        return Outcome(ok=True, message=f"would send {self._config.method} to {self._place}, which can be reached")
+            raise HandlerError(f"cannot connect to {self._place}: {reason(error)}") from None
+        return f"would send {self._config.method} to {self._place}, which can be reached"
 
     def _headers(self) -> Mapping[str, str]:
         headers = {"User-Agent": f"forenotice/{__version__}", "Content-Type": self._content_type}
@@ -111,15 +103,15 @@ class Webhook:
         try:
             return ssl.create_default_context(cafile=self._config.ca_file or None)
         except OSError as error:
-            raise UnusableError(plain(f"ca_file {self._config.ca_file} cannot be used: {reason(error)}")) from None
+            raise HandlerError(plain(f"ca_file {self._config.ca_file} cannot be used: {reason(error)}")) from None
 
 
 def _secret(header: str, path: str) -> str:
     try:
         content = secret_files.read(Path(path), f"{header} in header_files:")
     except errors.RefusedError as error:
-        raise UnusableError(plain(error.message)) from None
+        raise HandlerError(plain(error.message)) from None
     value = content.decode(errors="replace").strip()
     if not value or not value.isascii() or not value.isprintable() or len(content) > LARGEST_SECRET:
-        raise UnusableError(plain(f"{header} in header_files: {path} must hold one line of plain ASCII"))
+        raise HandlerError(plain(f"{header} in header_files: {path} must hold one line of plain ASCII"))
     return value

@@ -7,8 +7,8 @@ from playwright.sync_api import Browser
 from tests.acceptance.running import Server, serving, until
 from tests.portal.browser import chromium
 from tests.portal.browser.chromium import Browsing
-from tests.portal.browser.going_on import live_events
 from tests.portal.browser.populated import populated
+from tests.portal.browser.visiting import live_events
 from tests.portal.running import Portal
 
 

@@ -1,13 +1,17 @@
 """Every page, with much going on: for everybody, narrow or wide, light or dark, and small; and pictures of each."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib import resources
 from pathlib import Path
+from time import monotonic
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, ViewportSize, expect
 from tests.acceptance.running import Server
+from tests.control.running import DEADLINE
 from tests.portal import crowd
-from tests.portal.browser import looking
 from tests.portal.browser.chromium import WIDE, Browsing
 from tests.portal.browser.populated import live_events
 from tests.portal.browser.visiting import visiting
@@ -17,6 +21,8 @@ from forenotice.core.roles import EVERYTHING
 from forenotice.service import queries, rollouts, tokens
 from forenotice.service.overview import PAGE
 
+AXE = resources.files("axe_playwright_python").joinpath("axe.min.js").read_text()
+GRAVE = ("serious", "critical")
 PICTURES = Path(__file__).parents[3] / "screenshots"
 NARROW: ViewportSize = {"width": 320, "height": 640}
 MOST = 100 * 1024
@@ -132,7 +138,7 @@ def test_five_hundred_events_can_be_read_as_five_can(browsing: Browsing, tmp_pat
 
 def look(page: Page, name: str, path: str, status: int = 200) -> None:
     page.set_viewport_size(WIDE)
-    with looking.counted(page) as received:
+    with counted(page) as received:
         answer = page.goto(path)
     assert answer is not None
     assert answer.status == status, page.inner_text("body")
@@ -148,13 +154,13 @@ def look(page: Page, name: str, path: str, status: int = 200) -> None:
 def examine(page: Page, name: str) -> None:
     """The page that is open."""
     expect(page.locator("h1")).to_have_count(1)
-    found = [] if name in AGAIN else looking.findings(page)
+    found = [] if name in AGAIN else findings(page)
     _picture(page, name, "1280-light")
     page.emulate_media(color_scheme="dark")
     _picture(page, name, "1280-dark")
     page.set_viewport_size(NARROW)
-    assert looking.width(page) <= NARROW["width"]
-    found += looking.findings(page, "color-contrast", "scrollable-region-focusable")
+    assert width(page) <= NARROW["width"]
+    found += findings(page, "color-contrast", "scrollable-region-focusable")
     _picture(page, name, "320-dark")
     page.emulate_media(color_scheme="light")
     _picture(page, name, "320-light")
@@ -163,3 +169,57 @@ def examine(page: Page, name: str) -> None:
 
 def _picture(page: Page, name: str, how: str) -> None:
     page.screenshot(path=PICTURES / f"{name}-{how}.png", full_page=True, animations="disabled")
+
+
+# What can be measured of any page
+
+
+def findings(page: Page, *rules: str) -> list[str]:
+    """Of all rules, or of those that are named: whatever keeps somebody out."""
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(AXE)
+    options: dict[str, Any] = {"resultTypes": ["violations"]}
+    if rules:
+        options["runOnly"] = rules
+    found = page.evaluate("options => axe.run(document, options)", options)
+    return [
+        f"{violation['impact']} {violation['id']}: {node['html']} {node['failureSummary']}"
+        for violation in found["violations"]
+        if violation["impact"] in GRAVE
+        for node in violation["nodes"]
+    ]
+
+
+def width(page: Page) -> int:
+    """How wide it is, whatever of it is in view."""
+    return int(page.evaluate("document.documentElement.scrollWidth"))
+
+
+@contextmanager
+def counted(page: Page) -> Iterator[dict[str, int]]:
+    """The bytes that come over the network for each thing, by its address, as if nobody had been here before."""
+    received: dict[str, int] = {}
+    asked: dict[str, str] = {}
+
+    def ask(told: dict[str, Any]) -> None:
+        # A stream never ends, and says nothing yet.
+        if told.get("type") != "EventSource":
+            asked[told["requestId"]] = told["request"]["url"]
+
+    def end(told: dict[str, Any]) -> None:
+        if told["requestId"] in asked:
+            url = asked.pop(told["requestId"])
+            received[url] = received.get(url, 0) + int(told.get("encodedDataLength", 0))
+
+    devtools = page.context.new_cdp_session(page)
+    devtools.on("Network.requestWillBeSent", ask)
+    devtools.on("Network.loadingFinished", end)
+    devtools.on("Network.loadingFailed", end)
+    devtools.send("Network.enable")
+    devtools.send("Network.setCacheDisabled", {"cacheDisabled": True})
+    yield received
+    idle_at = monotonic() + DEADLINE
+    while asked:
+        assert monotonic() < idle_at, f"nothing came of {asked}"
+        page.wait_for_timeout(20)
+    devtools.detach()

@@ -3,8 +3,7 @@
 from typing import Any
 
 from hypothesis import strategies as st
-from tests.core.builders import ALWAYS
-from tests.core.rollout_site import RollingSite
+from tests.core.builders import ALWAYS, Site
 
 from forenotice.core.fleet import Policy
 from forenotice.core.windows import Window, parse_all
@@ -36,8 +35,8 @@ def policies(draw: st.DrawFn, *, group: bool = True) -> dict[str, Any]:
 
 
 @st.composite
-def sites(draw: st.DrawFn, *, spare: int = 0, policy: Policy = ALWAYS) -> RollingSite:
-    site = RollingSite()
+def sites(draw: st.DrawFn, *, spare: int = 0, policy: Policy = ALWAYS) -> Site:
+    site = Site()
     hosts = HOSTS[: draw(st.integers(2, len(HOSTS)))]
     site.add_hosts(hosts)
     for number in range(spare):

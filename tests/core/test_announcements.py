@@ -153,9 +153,7 @@ def test_the_same_kind_is_accepted_once_the_first_has_started_and_waits() -> Non
 
 def test_the_same_host_operation_is_accepted_once_the_first_has_started() -> None:
     site = row()
-    first = site.schedule(Kind.HOST_UPDATE, "a")
-    site.approve_all(first)
-    site.tick()
+    first = site.start(Kind.HOST_UPDATE, "a")
     second = site.schedule(Kind.HOST_UPDATE, "a")
     assert (site.operation(first).status, second.status) == (Status.STARTED, Status.SCHEDULED)
 

@@ -20,14 +20,6 @@ def kinds(site: Site, operation: Operation) -> list[BlockerKind]:
     return [blocker.kind for blocker in in_the_way(site, operation)]
 
 
-def start(site: Site, kind: Kind, name: str) -> Operation:
-    operation = site.schedule(kind, name)
-    site.approve_all(operation)
-    site.tick()
-    assert site.operation(operation).status is Status.STARTED
-    return site.operation(operation)
-
-
 def pool(*, notice: timedelta = 5 * MINUTE) -> Site:
     site = Site()
     site.add_hosts("ab")
@@ -180,7 +172,7 @@ def test_a_deletion_goes_on_once_the_earlier_is_cancelled() -> None:
 @pytest.mark.parametrize("mine", [Kind.HOST_UPDATE, Kind.HOST_REBOOT, Kind.LIVE_MIGRATION, Kind.DEGRADED_HARDWARE])
 def test_planned_maintenance_takes_one_update_domain_at_a_time(out: Kind, mine: Kind) -> None:
     site = row(hosts="abcde")
-    other = start(site, out, "a")
+    other = site.start(out, "a")
     operation = site.schedule(mine, "b")
     site.approve_all(operation)
     assert in_the_way(site, operation) == [
@@ -204,7 +196,7 @@ def test_a_hardware_failure_holds_other_update_domains_back_and_is_not_held_back
 def test_the_same_update_domain_elsewhere_is_not_in_the_way() -> None:
     site = row()
     site.add_vm("web-3", "d", group="web", update_domain=0, fault_domain=3)
-    start(site, Kind.HOST_UPDATE, "a")
+    site.start(Kind.HOST_UPDATE, "a")
     operation = site.schedule(Kind.HOST_UPDATE, "d")
     site.approve_all(operation)
     assert in_the_way(site, operation) == []
@@ -224,7 +216,7 @@ def test_what_is_only_scheduled_is_not_in_the_way() -> None:
 def test_one_operation_at_a_time_acts_on_a_vm() -> None:
     site = row()
     site.add_vm("db", "a")
-    first = start(site, Kind.RESTART, "web-0")
+    first = site.start(Kind.RESTART, "web-0")
     second = site.schedule(Kind.HOST_UPDATE, "a")
     site.approve_all(second)
     assert in_the_way(site, second) == [Blocker(kind=BlockerKind.VM_BUSY, operation=first.id, vm="web-0")]
@@ -250,7 +242,7 @@ def test_a_budget_that_nothing_can_meet_waits_for_no_event() -> None:
     site = row()
     site.add_vm("web-3", "a", group="web")
     operation = site.schedule(Kind.HOST_UPDATE, "a")
-    start(site, Kind.RESTART, "web-2")
+    site.start(Kind.RESTART, "web-2")
     site.set_policy("group:web", max_unavailable="1")
     site.approve_all(operation)
     assert in_the_way(site, operation) == [Blocker(kind=BlockerKind.BUDGET, scope="group:web")]
@@ -259,7 +251,7 @@ def test_a_budget_that_nothing_can_meet_waits_for_no_event() -> None:
 def test_a_budget_counts_each_vm_that_is_out_once() -> None:
     site = row()
     site.set_policy("group:web", max_unavailable="1")
-    restart = start(site, Kind.RESTART, "web-0")
+    restart = site.start(Kind.RESTART, "web-0")
     operation = site.schedule(Kind.HOST_UPDATE, "a")
     site.approve_all(operation)
     assert kinds(site, operation) == [BlockerKind.VM_BUSY]

@@ -153,9 +153,7 @@ def test_no_host_can_take_it() -> None:
 def test_what_somebody_must_act_on_is_said_first() -> None:
     site = row(hosts="abc")
     site.add_vm("web-3", "a", group="web")
-    out = site.schedule(Kind.RESTART, "web-1")
-    site.approve_all(out)
-    site.tick()
+    site.start(Kind.RESTART, "web-1")
     mine = site.schedule(Kind.LIVE_MIGRATION, "a")
     site.set_policy("group:web", max_unavailable="1")
     said = site.explain(site.event(mine))
@@ -199,9 +197,7 @@ def test_what_is_being_carried_out() -> None:
 
 def test_a_later_try_that_nobody_has_failed_is_being_carried_out() -> None:
     site = row()
-    operation = site.schedule(Kind.RESTART, "web-0")
-    site.approve_all(operation)
-    site.tick()
+    operation = site.start(Kind.RESTART, "web-0")
     site.state.operations[operation.id] = replace(site.state.operations[operation.id], attempt=1, failures={})
     said = site.explain(site.event(operation)).sentence
     assert said == "It started at 2026-03-01 12:00:00 UTC, and the driver is carrying it out, try 2 of 3."
@@ -301,9 +297,7 @@ def test_when_a_try_of_the_driver_is_over_at_the_latest() -> None:
     site = Site()
     site.add_host("a")
     site.add_vm("db", "a")
-    operation = site.schedule(Kind.RESTART, "db")
-    site.approve_all(operation)
-    site.tick()
+    operation = site.start(Kind.RESTART, "db")
     under_way = site.explain(site.event(operation))
     until = NOW + timedelta(minutes=5)
     standing = PendingCalls(waiting=0, under_way=1, at_once=8, at_once_per_host=None)

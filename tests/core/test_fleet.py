@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.core.invariants_of_rollouts import most_down
+from tests.core.invariants import most_down
 
 from forenotice.core import errors, fleet, windows
 from forenotice.core.fleet import Policy, Scope, ScopeKind, Vm, VmState, furthest, vm_state

@@ -4,8 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from tests.core.builders import DAY, HOUR, MINUTE, NOW, SECOND
-from tests.core.rollout_site import NOTICE, UPDATE, RollingSite, rolling_row
+from tests.core.builders import DAY, HOUR, MINUTE, NOTICE, NOW, SECOND, UPDATE, Site, row
 
 from forenotice.core import explanations
 from forenotice.core.explanations import Explanation
@@ -19,9 +18,9 @@ def kinds(said: Explanation) -> list[object]:
     return [fact["kind"] for fact in said.waiting_for]
 
 
-def halls(*, hosts: str = "ab", **options: Any) -> tuple[RollingSite, Rollout]:
+def halls(*, hosts: str = "ab", **options: Any) -> tuple[Site, Rollout]:
     """A lone VM on each host."""
-    site = RollingSite()
+    site = Site()
     site.add_hosts(hosts)
     for host in hosts:
         site.add_vm(f"vm-{host}", host)
@@ -92,7 +91,7 @@ def test_who_goes_next() -> None:
 
 
 def test_its_pause() -> None:
-    site = rolling_row()
+    site = row()
     rollout = site.begin(options=Options(pause=HOUR))
     site.carry_on(until=NOW + NOTICE + UPDATE, takes=UPDATE)
     ended = site.now
@@ -176,7 +175,7 @@ def test_it_is_being_cancelled_and_then_over() -> None:
 
 
 def test_another_update_domain_is_announced_or_out() -> None:
-    site = rolling_row()
+    site = row()
     other = site.schedule(Kind.HOST_REBOOT, "b")
     rollout = site.begin(hosts="a")
     site.roll()
@@ -206,7 +205,7 @@ def test_another_update_domain_is_announced_or_out() -> None:
 
 
 def test_a_budget_and_other_maintenance_of_the_host() -> None:
-    site = RollingSite()
+    site = Site()
     site.add_hosts("abc")
     site.add_group("web", max_unavailable="1")
     for host in "abc":
@@ -231,14 +230,12 @@ def test_a_budget_and_other_maintenance_of_the_host() -> None:
 
 
 def test_a_users_action_may_use_up_a_budget() -> None:
-    site = RollingSite()
+    site = Site()
     site.add_hosts("ab")
     site.add_group("web", min_available=1)
     for host in "ab":
         site.add_vm(f"web-{host}", host, group="web")
-    restart = site.schedule(Kind.RESTART, "web-b")
-    site.approve_all(restart)
-    site.tick()
+    restart = site.start(Kind.RESTART, "web-b")
     rollout = site.begin(hosts="a")
     site.roll()
     said = site.explain_rollout(rollout)
@@ -249,7 +246,7 @@ def test_a_users_action_may_use_up_a_budget() -> None:
 
 
 def test_a_budget_that_can_no_longer_be_met() -> None:
-    site = RollingSite()
+    site = Site()
     site.add_hosts("a")
     site.add_group("web")
     for name in ("web-0", "web-1"):
@@ -270,7 +267,7 @@ def test_a_budget_that_can_no_longer_be_met() -> None:
 
 
 def test_the_window_of_the_rollout_and_of_a_group() -> None:
-    site = rolling_row()
+    site = row()
     site.set_policy("group:web", windows=parse_all(["daily 22:30-23:00 UTC"]))
     rollout = site.begin(
         hosts="a", options=Options(windows=parse_all(["daily 22:30-04:00 UTC", "sat 01:00-02:00 UTC"]))
@@ -302,7 +299,7 @@ def test_the_window_of_the_rollout_and_of_a_group() -> None:
 
 
 def test_a_host_that_windows_of_its_vms_put_off_says_when_its_guests_are_told() -> None:
-    site = rolling_row()
+    site = row()
     site.add_vm("db", "a")
     site.set_policy("group:web", windows=parse_all(["daily 22:00-23:00 UTC"]))
     site.set_policy("vm:db", windows=parse_all(["daily 22:30-04:00 UTC"]))
@@ -320,7 +317,7 @@ def test_a_host_that_windows_of_its_vms_put_off_says_when_its_guests_are_told() 
 
 
 def test_until_heeds_a_window_that_will_have_closed() -> None:
-    site = rolling_row()
+    site = row()
     site.add_vm("db", "a")
     operation = site.schedule(Kind.HOST_UPDATE, "a")
     site.set_policy("group:web", windows=parse_all(["daily 11:00-12:10 UTC"]))
@@ -336,7 +333,7 @@ def test_until_heeds_a_window_that_will_have_closed() -> None:
 
 
 def test_windows_that_never_open_together() -> None:
-    site = rolling_row()
+    site = row()
     site.add_vm("db", "a")
     operation = site.schedule(Kind.HOST_UPDATE, "a")
     site.set_policy("group:web", windows=parse_all(["daily 14:00-15:00 UTC"]))
@@ -358,7 +355,7 @@ def test_windows_that_never_open_together() -> None:
 
 
 def test_of_many_hosts_that_wait_some_are_told_in_words() -> None:
-    site = RollingSite()
+    site = Site()
     hosts = "abcdefghi"
     site.add_hosts(hosts)
     site.add_group("web", max_unavailable="1")
@@ -373,7 +370,7 @@ def test_of_many_hosts_that_wait_some_are_told_in_words() -> None:
 
 
 def test_what_waits_for_a_paused_rollout_says_so() -> None:
-    site = rolling_row()
+    site = row()
     first, second = site.begin(hosts="a"), site.begin(hosts="b")
     site.roll()
     waiting = (

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, run_state_machine_as_test
 from tests.core.builders import HOUR, MINUTE, Site
 from tests.core.random_fleets import WINDOWS, policies, sites
-from tests.core.rollout_site import RollingSite
 from tests.core.test_histories import POLICIES, SETTINGS, Histories
 
 from forenotice.core.blockers import Blocker, BlockerKind, announcement_blockers, start_blockers
@@ -32,10 +31,10 @@ SELECTORS = st.sampled_from(["*", "*", "a,b,c", "!a", "d,e,f,a", "?"])
 
 
 class RolloutHistories(Histories):
-    site: RollingSite
+    site: Site
 
     def empty_site(self) -> Site:
-        return RollingSite()
+        return Site()
 
     @initialize(data=st.data())
     def found(self, data: st.DataObject) -> None:

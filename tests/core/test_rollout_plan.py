@@ -9,10 +9,9 @@ from itertools import pairwise
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.core.builders import DAY, HOUR, MINUTE, NOW, SECOND
-from tests.core.invariants_of_rollouts import most_down
+from tests.core.builders import DAY, HOUR, MINUTE, NOTICE, NOW, SECOND, UPDATE, Site, row
+from tests.core.invariants import most_down
 from tests.core.random_fleets import WINDOWS, sites
-from tests.core.rollout_site import NOTICE, UPDATE, RollingSite, rolling_row
 
 from forenotice.core import errors, windows
 from forenotice.core.draft import Draft, World
@@ -39,7 +38,7 @@ SETTINGS = settings(
 
 @settings(SETTINGS, max_examples=80)
 @given(sites(), st.sampled_from(STAYING), OPTIONS)
-def test_what_is_predicted_happens(site: RollingSite, kind: Kind, options: Options) -> None:
+def test_what_is_predicted_happens(site: Site, kind: Kind, options: Options) -> None:
     try:
         plan = site.plan(kind, options=options)
     except errors.ConflictError:
@@ -64,7 +63,7 @@ def test_what_is_predicted_happens(site: RollingSite, kind: Kind, options: Optio
     assert skipped == list(plan.empty)
 
 
-def _keeps_the_rules(site: RollingSite, plan: Plan, options: Options) -> None:
+def _keeps_the_rules(site: Site, plan: Plan, options: Options) -> None:
     """Counted anew, from what is told of each host."""
     assert [host.host for host in plan.planned_hosts] == [
         host.host for host in sorted(plan.planned_hosts, key=lambda host: (host.announced_at, host.host))
@@ -95,7 +94,7 @@ def _waves(plan: Plan) -> Iterator[tuple[datetime, datetime]]:
 
 
 def test_a_plan_says_what_it_means_to_each_group() -> None:
-    site = RollingSite()
+    site = Site()
     site.add_hosts("abcd")
     site.add_group("web", max_unavailable="1", min_available=1)
     for host in "abc":
@@ -117,14 +116,14 @@ def test_a_plan_says_what_it_means_to_each_group() -> None:
 
 
 def test_nothing_to_do() -> None:
-    site = RollingSite()
+    site = Site()
     site.add_hosts("ab")
     plan = site.plan()
     assert (plan.planned_hosts, plan.groups, plan.empty, plan.ends_at) == ((), (), ("a", "b"), NOW)
 
 
 def test_what_others_have_announced_or_started_comes_first() -> None:
-    site = rolling_row()
+    site = row()
     site.add_vm("db", "d")
     announced = site.schedule(Kind.HOST_REBOOT, "b", notice=HOUR)
     started = site.schedule(Kind.HOST_UPDATE, "d")
@@ -144,7 +143,7 @@ def test_what_others_have_announced_or_started_comes_first() -> None:
 
 
 def test_what_should_have_ended_is_taken_to_end_now() -> None:
-    site = rolling_row()
+    site = row()
     site.approve_all(site.schedule(Kind.HOST_UPDATE, "b"))
     site.tick()
     site.wait(HOUR)
@@ -153,7 +152,7 @@ def test_what_should_have_ended_is_taken_to_end_now() -> None:
 
 @settings(SETTINGS, max_examples=25)
 @given(sites(), st.data())
-def test_others_under_way_never_stop_a_plan(site: RollingSite, data: st.DataObject) -> None:
+def test_others_under_way_never_stop_a_plan(site: Site, data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 4))):
         kind, host = data.draw(st.sampled_from(DIRECT)), data.draw(st.sampled_from(sorted(site.state.hosts)))
         with suppress(errors.ConflictError):
@@ -171,7 +170,7 @@ def test_others_under_way_never_stop_a_plan(site: RollingSite, data: st.DataObje
     "options", [Options(notice=timedelta.max), Options(notice=timedelta(days=2_000_000)), Options(notice=999_999 * DAY)]
 )
 def test_a_plan_beyond_the_calendar_is_refused(options: Options) -> None:
-    site = rolling_row()
+    site = row()
     site.set_policy("group:web", windows=WINDOWS[1])
     with pytest.raises(errors.RefusedError, match="it would go on beyond the calendar: give less notice, a shorter"):
         site.plan(options=options)
@@ -179,7 +178,7 @@ def test_a_plan_beyond_the_calendar_is_refused(options: Options) -> None:
 
 def test_who_has_waited_goes_before_hosts_that_come_later_by_name() -> None:
     """As hosts do while it runs; smaller ones pass where a larger one has no room."""
-    site = RollingSite()
+    site = Site()
     site.add_hosts("abcdefg")
     site.add_group("web", max_unavailable="2")
     for number, host in enumerate("abbccd"):
@@ -209,7 +208,7 @@ def test_a_large_group_with_a_small_budget_is_planned_in_time() -> None:
 
 
 def test_the_end_of_a_large_host_lets_several_small_ones_go() -> None:
-    site = RollingSite()
+    site = Site()
     site.add_hosts("abcd")
     site.add_group("web", max_unavailable="2")
     for number, host in enumerate("aabcd"):

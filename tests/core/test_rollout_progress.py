@@ -4,8 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.core.builders import DAY, HOUR, MINUTE, NOW, SECOND
-from tests.core.rollout_site import NOTICE, UPDATE, RollingSite, rolling_row
+from tests.core.builders import DAY, HOUR, MINUTE, NOTICE, NOW, SECOND, UPDATE, Site, row
 
 from forenotice.core import errors, rollout_progress
 from forenotice.core.driver_calls import Finished
@@ -24,20 +23,20 @@ from forenotice.core.rollouts import (
 from forenotice.core.windows import parse_all
 
 
-def statuses(site: RollingSite, rollout: Rollout) -> dict[str, str]:
+def statuses(site: Site, rollout: Rollout) -> dict[str, str]:
     return {host.host: host.status.value for host in site.hosts_of(rollout)}
 
 
-def under_way(site: RollingSite, rollout: Rollout) -> str:
+def under_way(site: Site, rollout: Rollout) -> str:
     return "".join(host for host, status in statuses(site, rollout).items() if status == "Under way")
 
 
-def approve(site: RollingSite) -> None:
+def approve(site: Site) -> None:
     for event in [event for event in site.state.events.values() if event.status.live]:
         site.approve_as_operator(event.id)
 
 
-def fail_all(site: RollingSite, why: str = "no power") -> None:
+def fail_all(site: Site, why: str = "no power") -> None:
     """Every try of what is under way fails."""
     for _ in range(site.timing.retries.tries):
         for task in site.tick():
@@ -46,9 +45,9 @@ def fail_all(site: RollingSite, why: str = "no power") -> None:
     site.tick()
 
 
-def pair(*, batch: int = 1, **options: Any) -> tuple[RollingSite, Rollout]:
+def pair(*, batch: int = 1, **options: Any) -> tuple[Site, Rollout]:
     """Two hosts that share nobody."""
-    site = RollingSite()
+    site = Site()
     site.add_hosts("ab")
     site.add_vm("one", "a")
     site.add_vm("two", "b")
@@ -59,7 +58,7 @@ def pair(*, batch: int = 1, **options: Any) -> tuple[RollingSite, Rollout]:
 
 
 def test_events_are_made_only_when_their_wave_has_come() -> None:
-    site = rolling_row()
+    site = row()
     rollout = site.begin()
     assert (rollout.wave, rollout.by, rollout.due_at) == (BEFORE_THE_FIRST, "op", NOW)
     assert not site.live()
@@ -90,7 +89,7 @@ def test_hosts_that_share_nobody_go_together_as_the_batch_allows() -> None:
 
 
 def test_other_maintenance_of_the_host_itself_is_waited_for() -> None:
-    site = rolling_row()
+    site = row()
     site.schedule(Kind.HOST_REBOOT, "a")
     rollout = site.begin()
     site.roll()
@@ -100,7 +99,7 @@ def test_other_maintenance_of_the_host_itself_is_waited_for() -> None:
 
 
 def test_degraded_hardware_is_waited_for_only_while_it_is_out() -> None:
-    site = rolling_row()
+    site = row()
     degraded = site.schedule(Kind.DEGRADED_HARDWARE, "b")
     rollout = site.begin(hosts="a,c")
     site.roll()
@@ -113,7 +112,7 @@ def test_degraded_hardware_is_waited_for_only_while_it_is_out() -> None:
 
 
 def test_a_hardware_failure_is_waited_for() -> None:
-    site = rolling_row(hosts="abc")
+    site = row(hosts="abc")
     site.schedule(Kind.HARDWARE_FAILURE, "b")
     rollout = site.begin(hosts="a,b")
     site.settle_now()
@@ -125,7 +124,7 @@ def test_a_hardware_failure_is_waited_for() -> None:
 
 
 def test_hosts_are_taken_as_they_are_when_their_wave_comes() -> None:
-    site = rolling_row(hosts="abcde")
+    site = row(hosts="abcde")
     site.add_vm("db", "d")
     site.add_vm("queue", "e")
     rollout = site.begin()
@@ -140,7 +139,7 @@ def test_hosts_are_taken_as_they_are_when_their_wave_comes() -> None:
 
 
 def test_nobody_is_moved_to_a_host_in_maintenance_and_that_is_not_begun_while_somebody_arrives() -> None:
-    site = rolling_row(hosts="abc")
+    site = row(hosts="abc")
     site.add_vm("db", "a")
     site.add_vm("queue", "c")
     site.remove_vm("web-2")
@@ -163,7 +162,7 @@ def test_nobody_is_moved_to_a_host_in_maintenance_and_that_is_not_begun_while_so
 
 
 def test_a_host_that_fails_before_its_maintenance_has_failed() -> None:
-    site = rolling_row()
+    site = row()
     rollout = site.begin()
     site.roll()
     site.schedule(Kind.HARDWARE_FAILURE, "a")
@@ -173,7 +172,7 @@ def test_a_host_that_fails_before_its_maintenance_has_failed() -> None:
 
 
 def test_what_failed_is_not_passed_over_at_the_end() -> None:
-    site = rolling_row(hosts="abcde")
+    site = row(hosts="abcde")
     site.add_vm("db", "d")
     rollout = site.begin(hosts="d", options=Options(max_failures=2))
     site.roll()
@@ -187,7 +186,7 @@ def test_what_failed_is_not_passed_over_at_the_end() -> None:
 
 
 def test_an_update_domain_that_has_come_to_a_host_is_kept_apart() -> None:
-    site = rolling_row()
+    site = row()
     site.add_vm("db", "d")
     rollout = site.begin(options=Options(batch=4))
     site.add_vm("web-3", "d", group="web", update_domain=3)
@@ -276,7 +275,7 @@ def test_it_pauses_after_so_many_failures() -> None:
 
 
 def test_what_failed_for_one_reason_is_told_once_and_whole() -> None:
-    site = RollingSite()
+    site = Site()
     site.add_hosts("a")
     for number in range(12):
         site.add_vm(f"vm-{number}", "a")
@@ -291,7 +290,7 @@ def test_what_failed_for_one_reason_is_told_once_and_whole() -> None:
 
 
 def test_of_many_reasons_the_first_ones_are_told() -> None:
-    site = RollingSite()
+    site = Site()
     site.add_hosts("a")
     for number in range(6):
         site.add_vm(f"vm-{number}", "a")
@@ -419,9 +418,9 @@ def test_commands_fit_the_status(status: RolloutStatus, pause: bool, resume: boo
 # Budgets and windows
 
 
-def budgeted(**policy: Any) -> RollingSite:
+def budgeted(**policy: Any) -> Site:
     """Four VMs of one update domain, on a host each."""
-    site = RollingSite()
+    site = Site()
     site.add_hosts("abcd")
     site.add_group("web", **policy)
     for host in "abcd":
@@ -440,9 +439,7 @@ def test_a_budget_holds_back_what_a_batch_would_take() -> None:
 
 def test_users_own_actions_count_while_they_are_out() -> None:
     site = budgeted(min_available=2)
-    restart = site.schedule(Kind.RESTART, "web-d")
-    site.approve_all(restart)
-    site.tick()
+    site.start(Kind.RESTART, "web-d")
     rollout = site.begin(options=Options(batch=4))
     site.roll()
     assert under_way(site, rollout) == "a"
@@ -486,7 +483,7 @@ NIGHT = parse_all(["daily 22:00-04:00 UTC"])
 
 
 def test_silence_does_not_open_a_window() -> None:
-    site = rolling_row(policy=Policy(listening=Listening.NEVER))
+    site = row(policy=Policy(listening=Listening.NEVER))
     site.set_policy("group:web", windows=NIGHT)
     rollout = site.begin()
     site.carry_on(takes=UPDATE)
@@ -504,7 +501,7 @@ def test_a_verdict_says_when() -> None:
 
 
 def test_a_host_is_taken_when_the_opening_minus_the_notice_is_reached() -> None:
-    site = rolling_row()
+    site = row()
     rollout = site.begin(options=Options(windows=NIGHT))
     site.roll()
     assert site.rollout(rollout).due_at == NOW.replace(hour=21, minute=44)
@@ -519,7 +516,7 @@ def test_a_host_is_taken_when_the_opening_minus_the_notice_is_reached() -> None:
 
 
 def test_a_host_that_its_window_puts_off_lets_others_go_first() -> None:
-    site = RollingSite()
+    site = Site()
     site.add_hosts("ab")
     site.add_vm("late", "a")
     site.add_vm("soon", "b")
@@ -536,7 +533,7 @@ def test_a_host_that_its_window_puts_off_lets_others_go_first() -> None:
 
 
 def test_a_gate_is_asked_when_hosts_can_be_taken() -> None:
-    site = rolling_row()
+    site = row()
     site.begin(hosts="a", options=Options(windows=NIGHT, gate="shop"))
     assert site.roll() == []
     site.now = NOW.replace(hour=21, minute=44)
@@ -551,7 +548,7 @@ def test_a_gate_is_asked_when_hosts_can_be_taken() -> None:
 
 
 def test_a_gate_is_asked_when_the_window_of_the_first_host_is_near() -> None:
-    site = rolling_row()
+    site = row()
     site.set_policy("group:web", windows=NIGHT)
     rollout = site.begin(hosts="a", options=Options(gate="shop"))
     assert site.roll() == []
@@ -576,7 +573,7 @@ def test_a_gate_is_asked_when_the_window_of_the_first_host_is_near() -> None:
 
 
 def test_a_host_without_a_window_opens_the_wave_of_others_that_have_one() -> None:
-    site = RollingSite()
+    site = Site()
     site.add_hosts("ab")
     site.add_vm("late", "a")
     site.add_vm("soon", "b")
@@ -589,7 +586,7 @@ def test_a_host_without_a_window_opens_the_wave_of_others_that_have_one() -> Non
 
 
 def test_a_rollout_waits_for_the_same_that_is_planned_for_its_host() -> None:
-    site = rolling_row()
+    site = row()
     site.set_policy("group:web", windows=NIGHT)
     planned = site.schedule(Kind.HOST_UPDATE, "a")
     site.set_policy("group:web", windows=())

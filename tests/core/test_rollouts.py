@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from tests.core.builders import MINUTE, SECOND
+from tests.core.builders import MINUTE, SECOND, Site, row
 from tests.core.random_fleets import sites
-from tests.core.rollout_site import RollingSite, rolling_row
 
 from forenotice.core import errors, rollouts
 from forenotice.core.fleet import Host
@@ -63,19 +62,19 @@ HOSTS = {"a": Host(name="a", labels={"rack": "r1"}), "b": Host(name="b")}
 
 
 def test_hosts_go_by_update_domain() -> None:
-    site = rolling_row()
+    site = row()
     assert rollouts.assign_waves(site.look(everything=True), "abcd") == {"a": 0, "b": 1, "c": 2, "d": 0}
 
 
 def test_hosts_of_one_update_domain_go_together() -> None:
-    site = rolling_row()
+    site = row()
     site.add_vm("web-3", "d", group="web", update_domain=1, fault_domain=1)
     assert rollouts.assign_waves(site.look(everything=True), "abcd") == {"a": 0, "b": 1, "c": 2, "d": 1}
 
 
 @settings(deadline=None, derandomize=True, max_examples=40)
 @given(sites())
-def test_no_scope_has_two_update_domains_in_one_wave(site: RollingSite) -> None:
+def test_no_scope_has_two_update_domains_in_one_wave(site: Site) -> None:
     hosts = list(site.state.hosts)
     order = rollouts.assign_waves(site.look(everything=True), hosts)
     assert set(order) == set(hosts)
@@ -122,7 +121,7 @@ def test_hosts_by_their_labels(text: str, chosen: list[str] | None) -> None:
 
 
 def test_vms_that_have_nowhere_to_go_are_not_moved() -> None:
-    site = rolling_row()
+    site = row()
     assert site.plan(Kind.LIVE_MIGRATION, "a")
     site.cordon("d")
     with pytest.raises(errors.ConflictError, match="no host can take web-0 of host a: add or uncordon one") as refused:
@@ -131,7 +130,7 @@ def test_vms_that_have_nowhere_to_go_are_not_moved() -> None:
 
 
 def test_vms_that_no_other_host_has_the_capacity_for_are_not_moved() -> None:
-    site = RollingSite()
+    site = Site()
     for name, capacity in {"a": 8, "b": 8, "c": 4, "d": 2}.items():
         site.add_host(name, capacity=capacity)
     for name, host, size in (("big", "a", 5), ("mid", "b", 4), ("low", "d", 1)):
@@ -168,7 +167,7 @@ def test_too_many_hosts() -> None:
 
 
 def test_a_budget_that_can_never_be_met_is_refused_with_the_group_that_is_in_the_way() -> None:
-    site = rolling_row()
+    site = row()
     site.add_group("pool", max_unavailable="34%")
     for number in range(2):
         site.add_vm(f"pool-{number}", "d", group="pool")
@@ -184,7 +183,7 @@ def test_a_budget_that_can_never_be_met_is_refused_with_the_group_that_is_in_the
 
 
 def test_windows_that_are_never_open_together_are_refused() -> None:
-    site = rolling_row()
+    site = row()
     site.set_policy("group:web", windows=parse_all(["daily 14:00-15:00 UTC"]))
     with pytest.raises(errors.ConflictError) as refused:
         site.plan(options=Options(windows=parse_all(["daily 15:00-16:00 UTC"])))

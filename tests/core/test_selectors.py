@@ -4,7 +4,7 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forenotice.core import errors, selectors
@@ -161,6 +161,7 @@ NAMES = st.text("ab-1", min_size=1, max_size=4)
 PATTERNS = st.text("ab-1*?", min_size=1, max_size=4)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.booleans(), PATTERNS), min_size=1, max_size=5), NAMES)
 def test_exceptions_come_last_whatever_their_place(parts: list[tuple[bool, str]], name: str) -> None:
     text = ",".join(f"!{pattern}" if unwanted else pattern for unwanted, pattern in parts)

@@ -13,19 +13,7 @@ from forenotice.clock import Clock
 from forenotice.core import errors
 from forenotice.core.documents import Document
 from forenotice.emulator import faults
-from forenotice.emulator.faults import (
-    NO_TIME,
-    Baseline,
-    Delay,
-    DocumentChange,
-    DocumentView,
-    ErrorResponse,
-    Fault,
-    FaultOptions,
-    FixedResponse,
-    On,
-    Since,
-)
+from forenotice.emulator.faults import NO_TIME, Delay, DocumentChange, Fault, FaultOptions, On, Since
 from forenotice.metadata import responses
 from forenotice.metadata.published import PublishedFleet
 from forenotice.metadata.responses import Response
@@ -44,7 +32,7 @@ class ActiveFault:
     """How many more requests meet it; None: no limit."""
     until: datetime | None = None
     """By the emulator's clock; None: until it is switched off."""
-    baseline: Baseline = field(default_factory=Baseline, repr=False, compare=False)
+    baseline: faults.Baseline = field(default_factory=dict, repr=False, compare=False)
     first_at: datetime | None = None
     """When a request first met it, where the delay counts from then."""
 
@@ -67,11 +55,11 @@ class ActiveFault:
     def response(self) -> Response | None:
         """In place of the endpoint's; None: the connection is reset."""
         match self.fault.effect:
-            case ErrorResponse(retry=True) as effect:
+            case faults.ErrorResponse(retry=True) as effect:
                 return responses.retry(effect.status, effect.message, math.ceil(self.amount.total_seconds()))
-            case ErrorResponse() as effect:
+            case faults.ErrorResponse() as effect:
                 return responses.error(effect.status, effect.message)
-            case FixedResponse(status=status, body=body):
+            case faults.FixedResponse(status=status, body=body):
                 return responses.with_body(status, body)
         return None
 
@@ -104,7 +92,7 @@ class AppliedFaults:
 
     def change(self, document: Document, version: Version, condition: str | None) -> tuple[Response, int]:
         """The document as a poll is shown it, and how many bytes of it are missing at the end."""
-        view = DocumentView(document=document, version=version)
+        view = faults.DocumentView(document=document, version=version)
         for active in self.changes:
             assert isinstance(active.fault.effect, DocumentChange)
             view = active.fault.effect.document(view, active.baseline, active.amount)
@@ -148,15 +136,12 @@ class Faults:
     def switch_on(self, name: str, *, now: datetime, **options: Unpack[FaultOptions]) -> ActiveFault:
         """A fault that is on already begins anew."""
         fault = faults.find(name)
-        extent = fault.accept(speed=self._speed, **options)
-        on = options.get("on")
-        active = ActiveFault(
-            fault=fault,
-            on=fault.on if on is None else _read_on(on),
-            amount=extent.amount,
-            times=options.get("times"),
-            until=None if extent.lasts is None else now + extent.lasts,
-        )
+        amount, lasts = fault.accept(speed=self._speed, **options)
+        on = options.get("on") or fault.on
+        if on not in list(On):
+            raise errors.RefusedError(f"requests are {', '.join(On)}, not {on[:80]!r}")
+        until = None if lasts is None else now + lasts
+        active = ActiveFault(fault=fault, on=On(on), amount=amount, times=options.get("times"), until=until)
         with self._lock:
             self._active.pop(name, None)
             self._active[name] = active
@@ -189,7 +174,7 @@ class Faults:
         if over:
             self._post(lambda: self._notify(over))
         if delayed:
-            self._post(self._notify_of_clock)
+            self._post(lambda: self._notify(None))
 
     @property
     def due(self) -> datetime | None:
@@ -238,16 +223,16 @@ class Faults:
 
     def _begin(self, active: ActiveFault) -> None:
         for scope in self._published.scopes.values():
-            active.baseline.documents.setdefault(scope.key, scope.document)
+            active.baseline.setdefault(scope.key, scope.document)
         self._notify(())
 
-    def _notify(self, over: Collection[str]) -> None:
+    def _notify(self, over: Collection[str] | None) -> None:
+        """Of faults that were switched, and which are over; None: the clock was moved."""
         for interceptor in tuple(self.interceptors):
-            interceptor.faults_changed(over)
-
-    def _notify_of_clock(self) -> None:
-        for interceptor in tuple(self.interceptors):
-            interceptor.clock_moved()
+            if over is None:
+                interceptor.clock_moved()
+            else:
+                interceptor.faults_changed(over)
 
     def _post(self, call: Callable[[], object]) -> None:
         # A closed loop has nobody left to notify.
@@ -266,13 +251,6 @@ def _applied(active: Iterable[ActiveFault], kind: On, now: datetime) -> AppliedF
         instead=instead,
         changes=tuple(sorted(changes, key=lambda each: faults.ALL.index(each.fault))),
     )
-
-
-def _read_on(text: str) -> On:
-    try:
-        return On(text)
-    except ValueError:
-        raise errors.RefusedError(f"requests are {', '.join(On)}, not {text[:80]!r}") from None
 
 
 def first(*moments: datetime | None) -> datetime | None:

@@ -1,7 +1,7 @@
 """The faults there are: one table, one row each. docs/faults.md is this table, and a test compares."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import Enum, StrEnum
 from types import MappingProxyType
@@ -55,25 +55,17 @@ class DocumentView:
         return found, (len(body) + 1) // 2 if self.part is Part.HALF else 0
 
 
-@dataclass(slots=True)
-class Baseline:
-    """The documents when a fault began, by scope."""
-
-    documents: dict[str, Document] = field(default_factory=dict)
-
-    def document(self, now: Document) -> Document:
-        return self.documents.setdefault(now.scope, now)
-
-
+Baseline = dict[str, Document]
+"""The documents when a fault began, by scope."""
 Change = Callable[[DocumentView, Baseline, timedelta], DocumentView]
 
 
 def stale(view: DocumentView, baseline: Baseline, _: timedelta) -> DocumentView:
-    return replace(view, document=baseline.document(view.document))
+    return replace(view, document=baseline.setdefault(view.document.scope, view.document))
 
 
 def restarted(view: DocumentView, baseline: Baseline, _: timedelta) -> DocumentView:
-    before = baseline.document(view.document).incarnation - 1
+    before = baseline.setdefault(view.document.scope, view.document).incarnation - 1
     incarnation = max(1, view.document.incarnation - before)
     return replace(view, document=replace(view.document, incarnation=incarnation)).tagged(f"from-{before}")
 
@@ -83,12 +75,11 @@ def skewed(view: DocumentView, _: Baseline, amount: timedelta) -> DocumentView:
     return replace(view, document=replace(view.document, events=events)).tagged(f"skew-{amount.total_seconds():g}")
 
 
-def with_iso_dates(view: DocumentView, _: Baseline, __: timedelta) -> DocumentView:
-    return replace(view, version=replace(view.version, iso_dates=True)).tagged("iso")
+def with_dates(*, iso: bool) -> Change:
+    def change(view: DocumentView, _: Baseline, __: timedelta) -> DocumentView:
+        return replace(view, version=replace(view.version, iso_dates=iso)).tagged("iso" if iso else "rfc1123")
 
-
-def with_rfc1123_dates(view: DocumentView, _: Baseline, __: timedelta) -> DocumentView:
-    return replace(view, version=replace(view.version, iso_dates=False)).tagged("rfc1123")
+    return change
 
 
 def with_sorted_keys(view: DocumentView, _: Baseline, __: timedelta) -> DocumentView:
@@ -189,15 +180,6 @@ def shortened(options: FaultOptions, timing: Timing) -> FaultOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
-    """How much of a fault there is, and how long."""
-
-    amount: timedelta
-    lasts: timedelta | None
-    """None: until it is switched off."""
-
-
-@dataclass(frozen=True, slots=True)
 class Fault:
     name: str
     effect: Effect
@@ -211,8 +193,10 @@ class Fault:
     lasts: timedelta | None = None
     """The default; None: until it is switched off."""
 
-    def accept(self, *, speed: float = 1, **options: Unpack[FaultOptions]) -> Extent:
-        """Validate the options, and fill in defaults. The speed divides defaults and limits."""
+    def accept(self, *, speed: float = 1, **options: Unpack[FaultOptions]) -> tuple[timedelta, timedelta | None]:
+        """Validate the options; gives the amount and how long it lasts (None: until it is switched off), with defaults.
+
+        The speed divides defaults and limits."""
         amount, times, lasts = options.get("amount"), options.get("times"), options.get("lasts")
         if times is not None and times < 1:
             raise errors.RefusedError(f"a fault cannot happen {times} times: give 1 or more")
@@ -228,10 +212,8 @@ class Fault:
             amount = lasts = (self.amount or NO_TIME) / speed if given is None else given
         if amount is not None:
             self._check_amount(amount, speed)
-        return Extent(
-            amount=(self.amount or NO_TIME) / speed if amount is None else amount,
-            lasts=self.lasts / speed if self.lasts and lasts is None else lasts,
-        )
+        given = (self.amount or NO_TIME) / speed if amount is None else amount
+        return given, self.lasts / speed if self.lasts and lasts is None else lasts
 
     def _check_amount(self, amount: timedelta, speed: float) -> None:
         if self.amount is None:
@@ -350,14 +332,14 @@ ALL = (
     ),
     Fault(
         "iso-dates",
-        DocumentChange(with_iso_dates),
+        DocumentChange(with_dates(iso=True)),
         On.POLLS,
         "NotBefore is written 2016-09-19T18:29:47Z in every api-version.",
         "Azure-Samples/scheduled-events-mock-server; the published examples of api-version 2017-03-01.",
     ),
     Fault(
         "rfc1123-dates",
-        DocumentChange(with_rfc1123_dates),
+        DocumentChange(with_dates(iso=False)),
         On.POLLS,
         "NotBefore is written Mon, 19 Sep 2016 18:29:47 GMT in api-version 2017-03-01, too.",
         "The real service, though its description of that version shows ISO dates.",

@@ -4,15 +4,14 @@ import functools
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from forenotice import publication
 from forenotice.client import endpoint as client_endpoint
 from forenotice.client import events as client_events
 from forenotice.client.events import parse_date
-from forenotice.clock import Clock
 from forenotice.core import errors, fleet
 from forenotice.core.documents import Document
 from forenotice.core.fleet import Listening, Policy, Scope, ScopeKind, Vm
@@ -26,7 +25,6 @@ from forenotice.emulator.faults import Delay, Fault, FixedResponse, On, Since
 from forenotice.emulator.foreground import LogLine
 from forenotice.emulator.recordings import Failure, Observation, Recording, Response, events_of
 from forenotice.emulator.request_log import RequestLog
-from forenotice.publication import Publication
 from forenotice.runtime import Runtime, Started
 from forenotice.settings import Address
 from forenotice.settings.spans import LONGEST
@@ -40,6 +38,7 @@ UNSURE = timedelta(seconds=client_endpoint.UNSURE)
 """By how much the clock of the recorded endpoint may be misjudged."""
 ROUNDED = timedelta(seconds=1)
 LARGEST = 2**53
+NEVER = datetime.min.replace(tzinfo=UTC)
 TIMED_OUT = "timed out"
 RECORDED = "In the recording."
 SILENT = Fault(
@@ -66,20 +65,15 @@ class Step:
     """In place of a document."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
+class Round(NamedTuple):
     """All of a recording, once."""
 
     steps: tuple[Step, ...]
     ends: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShiftedDeadline:
-    """A NotBefore as it was recorded, and as it is shown now."""
-
-    recorded: datetime
-    shown: datetime
+Deadlines = dict[str, tuple[datetime, datetime]]
+"""By the id of an event, its NotBefore as it was recorded and as it is shown now."""
 
 
 class Script:
@@ -105,7 +99,7 @@ class Script:
     def round(self, began: datetime) -> Round:
         steps: list[Step] = []
         at, before, ahead = began, self._recording.observations[0].at, 0.0
-        deadlines: dict[str, ShiftedDeadline] = {}
+        deadlines: Deadlines = {}
         for observation in self._recording.observations:
             if steps:
                 at += self._interval(steps[-1], observation.at - before)
@@ -125,22 +119,20 @@ class Script:
         started = step.document and any(event.status is Status.STARTED for event in step.document.events)
         return max(self._timing.shortened(recorded), min(recorded, STARTED_SHOWN) if started else timedelta(0))
 
-    def _step(
-        self, observation: Observation, at: datetime, recorded: datetime, deadlines: dict[str, ShiftedDeadline]
-    ) -> Step:
+    def _step(self, observation: Observation, at: datetime, recorded: datetime, deadlines: Deadlines) -> Step:
         """`recorded` is the time by the clock of the recorded endpoint."""
         document = observation.document
         if document is None:
             return Step(at=at, observation=observation, fault=_fault(observation))
         events: list[Event] = []
         for event in document.events:
-            shifted = deadlines.get(event.id.upper())
-            if event.deadline is not None and (shifted is None or shifted.recorded != event.deadline):
+            before, shown = deadlines.get(event.id.upper(), (None, whole_second_up(at)))
+            if event.deadline is not None and before != event.deadline:
                 # A deadline that was shown stays as it is, unless the recording moves it.
                 distance = max(-LONGEST, min(event.deadline - recorded, LONGEST))
                 shown = whole_second_up(at + self._timing.shortened(distance))
-                deadlines[event.id.upper()] = shifted = ShiftedDeadline(recorded=event.deadline, shown=shown)
-            events += self._event(event, at, shifted.shown if shifted else whole_second_up(at))
+                deadlines[event.id.upper()] = event.deadline, shown
+            events += self._event(event, at, shown)
         incarnation = max(-LARGEST, min(document.incarnation, LARGEST))
         shown_now = Document(scope=KEY, tag="", kind=self.kind, incarnation=incarnation, events=tuple(events))
         return Step(at=at, observation=observation, document=shown_now)
@@ -200,7 +192,9 @@ class Replay:
             as_vm=self.as_vm,
             runtime=runtime,
         )
-        self._guests = Guests(self._clock, report)
+        self._lock = threading.Lock()
+        self._ended: dict[str, datetime | None] = {}
+        """When the events that were shown ended, by id; None: it is live."""
         self._tag = runtime.new_id()[:8]
         self._shown = 0
         self._round = self.script.round(self._clock.now())
@@ -209,10 +203,13 @@ class Replay:
 
     def start(self, at: Address, names: Collection[str] = ()) -> Address:
         """Gives where guests are served."""
-        self._endpoint.published.put_scopes([self._publication()])
+        vm = Vm(name=self.as_vm, vm_id=self._runtime.new_id(), host="recorded", scope=KEY)
+        policy = Policy(listening=Listening.ALWAYS)
+        scope = Scope(key=KEY, kind=self.script.kind, tag=self._tag, policy=policy)
+        self._endpoint.published.put_scopes([publication.of(scope, (vm,), ())])
         # The loop does not run yet: nobody sees the fleet before this is published.
         self._put(self._round.steps[0])
-        address = self._endpoint.start(self._guests, at, names)
+        address = self._endpoint.start(self, at, names)
         self._thread = self._runtime.start_thread(self._play, "replay")
         return address
 
@@ -243,35 +240,16 @@ class Replay:
             self._shown += 1
             # Recorded incarnations may fall or stay: with a tag of its own it is another document all the same.
             document = replace(step.document, tag=f"{self._tag}.{self._shown}")
-            self._guests.show(document)
+            now = self._clock.now()
+            with self._lock:
+                self._ended = {event_id: ended_at or now for event_id, ended_at in self._ended.items()}
+                self._ended |= dict.fromkeys(event.id.upper() for event in document.events)
             self._endpoint.published.put_documents([document])
         self._faults.put(step.fault)
         message = recordings.describe(step.observation)
         self._report(LogLine(at=self._clock.now(), action="replay.shown", message=message))
 
-    def _publication(self) -> Publication:
-        policy = Policy(listening=Listening.ALWAYS)
-        vm = Vm(name=self.as_vm, vm_id=self._runtime.new_id(), host="recorded", scope=KEY)
-        return publication.of(Scope(key=KEY, kind=self.script.kind, tag=self._tag, policy=policy), (vm,), ())
-
-
-class Guests:
-    """What guests cause in a replay: nothing."""
-
-    def __init__(self, clock: Clock, report: Report) -> None:
-        self._clock = clock
-        self._report = report
-        self._lock = threading.Lock()
-        self._ended: dict[str, datetime | None] = {}
-        """By id; None: it is live."""
-
-    def show(self, document: Document) -> None:
-        now = self._clock.now()
-        live = {event.id.upper() for event in document.events}
-        with self._lock:
-            for event_id, ended_at in self._ended.items():
-                self._ended[event_id] = ended_at or now
-            self._ended.update(dict.fromkeys(live))
+    # What guests cause: nothing
 
     def approve(self, approvals: Sequence[StartRequests]) -> list[errors.ForenoticeError | None]:
         return [self._approve(approval) for approval in approvals]
@@ -279,12 +257,12 @@ class Guests:
     def heard(self, heard: Mapping[str, datetime]) -> None: ...
 
     def _approve(self, approval: StartRequests) -> errors.ForenoticeError | None:
+        since = self._clock.now() - ENDED_APPROVABLE
         with self._lock:
-            known = all(self._is_approvable(event_id) for event_id in approval.event_ids)
+            known = all((self._ended.get(event_id, NEVER) or since) >= since for event_id in approval.event_ids)
         ids = ", ".join(approval.event_ids)
-        if known:
-            action, message = "replay.approved", f"{approval.vm} approves {ids}; the recording goes on"
-        else:
+        action, message = "replay.approved", f"{approval.vm} approves {ids}; the recording goes on"
+        if not known:
             action, message = "replay.refused", f"{approval.vm} approves {ids}, which the recording does not have"
         facts = {"vm": approval.vm, "event_ids": approval.event_ids}
         self._report(LogLine(at=self._clock.now(), action=action, message=message, facts=facts))
@@ -292,21 +270,13 @@ class Guests:
             return None
         return errors.RefusedError("an EventId names no live event of this recording: nothing was approved")
 
-    def _is_approvable(self, event_id: str) -> bool:
-        if event_id not in self._ended:
-            return False
-        ended_at = self._ended[event_id]
-        return ended_at is None or self._clock.now() - ended_at <= ENDED_APPROVABLE
 
-
-def _not_early(
-    observation: Observation, at: datetime, recorded: datetime, deadlines: Mapping[str, ShiftedDeadline]
-) -> datetime:
+def _not_early(observation: Observation, at: datetime, recorded: datetime, deadlines: Deadlines) -> datetime:
     """When it is shown: an event that did not start early then does not now that NotBefore is rounded up."""
     for event in events_of(observation):
-        shifted = deadlines.get(event.id.upper())
-        if shifted and _member(Status, event.status) is Status.STARTED and recorded >= shifted.recorded - UNSURE:
-            at = max(at, min(shifted.shown, at + UNSURE + ROUNDED))
+        before, shown = deadlines.get(event.id.upper(), (None, at))
+        if before and _member(Status, event.status) is Status.STARTED and recorded >= before - UNSURE:
+            at = max(at, min(shown, at + UNSURE + ROUNDED))
     return at
 
 

@@ -149,10 +149,8 @@ class RequestLog(Sequence[LoggedRequest]):
 
     @overload
     def __getitem__(self, index: int) -> LoggedRequest: ...
-
     @overload
     def __getitem__(self, index: slice) -> tuple[LoggedRequest, ...]: ...
-
     def __getitem__(self, index: int | slice) -> LoggedRequest | tuple[LoggedRequest, ...]:
         return self.all[index]
 

@@ -100,14 +100,13 @@ class _Faults:
     def switch_on(self, name: str, *, now: datetime, **options: Unpack[FaultOptions]) -> None:
         self.now = now
         fault = faults.find(name)
-        extent = fault.accept(**options)
+        amount, lasts = fault.accept(**options)
         self.switch_off(name)
         since = now - START
-        lasts = extent.lasts
         if options.get("times") is not None:
             lasts = timedelta(0)
         elif fault.effect == faults.Delay(faults.Since.FIRST):
-            lasts = extent.amount
+            lasts = amount
         self.planned.append(PlannedFault(name=name, since=since, until=None if lasts is None else since + lasts))
 
     def switch_off(self, name: str) -> None:

@@ -17,11 +17,19 @@ LOOK = 0.01
 class Condition:
     """Whether something is so: `if event.approved`; and until it is: `await event.approved(timeout=10)`."""
 
-    def __init__(self, of: str, name: str, holds: Callable[[], bool], until: Callable[[float], Iterator[None]]) -> None:
-        self._of = of
-        self._name = name
-        self._holds = holds
-        self._until = until
+    def __init__(
+        self,
+        emulator: Emulator,
+        of: str,
+        name: str,
+        holds: Callable[[], bool],
+        missed: Callable[[float], str],
+        then: Callable[[], Iterator[None]] = lambda: iter(()),
+    ) -> None:
+        """`missed` says why it does not hold in time; `then` goes on waiting when it holds."""
+        self._monotonic = emulator.runtime.monotonic
+        self._of, self._name = of, name
+        self._holds, self._missed, self._then = holds, missed, then
 
     def __bool__(self) -> bool:
         return self._holds()
@@ -38,6 +46,11 @@ class Condition:
     def wait(self, timeout: float) -> None:
         __tracebackhide__ = True
         block(self._until(timeout), f"wait_{self._name}()", f"{self._of}.{self._name}()")
+
+    def _until(self, timeout: float) -> Iterator[None]:
+        __tracebackhide__ = True
+        yield from until(self._monotonic, self._holds, timeout, lambda: self._missed(timeout))
+        yield from self._then()
 
     def __repr__(self) -> str:
         return f"<{self._name}: {bool(self)}>"
@@ -96,7 +109,7 @@ class AnnouncedEvent:
 
     @property
     def approved(self) -> Condition:
-        return Condition("event", "approved", self._is_approved, self._until_approved)
+        return self._condition("approved", lambda: bool(self._approvals()), self._until_logged)
 
     @property
     def started(self) -> Condition:
@@ -174,12 +187,6 @@ class AnnouncedEvent:
                 found.add((request.vm or "", at))
         return found
 
-    def _is_guests_doing(self) -> bool:
-        return any(
-            entry.event == self.id and entry.action == "event.approved" and entry.by.startswith("vm:")
-            for entry in self._simulation.entries
-        )
-
     def _seen(self) -> str:
         approvals = self._approvals()
         approved = [f"{vm or 'an unknown caller'} approved it at {_time(at)}" for vm, at in sorted(approvals)]
@@ -188,26 +195,26 @@ class AnnouncedEvent:
         refused = {f"{request.vm} requested it and got {_response(request)}" for request in others}
         return ", ".join([*approved, *sorted(refused)]) or f"nobody approved it; it is {self.status}"
 
-    def _is_approved(self) -> bool:
-        return bool(self._approvals())
-
-    def _condition(self, name: str, holds: Callable[[], bool]) -> Condition:
-        return Condition("event", name, holds, lambda timeout: self._until(name, holds, timeout))
-
-    def _until_approved(self, timeout: float) -> Iterator[None]:
-        __tracebackhide__ = True
-        yield from self._until("approved", self._is_approved, timeout)
-        if self._emulator.look(self._is_guests_doing):
-            # It is recorded when it is answered, a moment later.
-            yield from until(self._emulator.runtime.monotonic, lambda: bool(self.requests), RESPONSE_SECONDS)
-
-    def _until(self, name: str, holds: Callable[[], bool], timeout: float) -> Iterator[None]:
-        def missed() -> str:
+    def _condition(
+        self, name: str, holds: Callable[[], bool], then: Callable[[], Iterator[None]] = lambda: iter(())
+    ) -> Condition:
+        def missed(timeout: float) -> str:
             requests = self._emulator.requests
             polls = f"{len(requests.polls)} poll{'' if len(requests.polls) == 1 else 's'}"
             return f"{self} is not {name} after {timeout:g} s; {self._seen()}; {polls} so far{requests.refusals()}"
 
-        return until(self._emulator.runtime.monotonic, holds, timeout, missed)
+        return Condition(self._emulator, "event", name, holds, missed, then)
+
+    def _until_logged(self) -> Iterator[None]:
+        """A guest's approval is logged when it is answered, a moment later."""
+        guests = self._emulator.look(
+            lambda: any(
+                entry.event == self.id and entry.action == "event.approved" and entry.by.startswith("vm:")
+                for entry in self._simulation.entries
+            )
+        )
+        if guests:
+            yield from until(self._emulator.runtime.monotonic, lambda: bool(self.requests), RESPONSE_SECONDS)
 
 
 def _response(request: LoggedRequest) -> str:

@@ -5,7 +5,6 @@ import os
 import threading
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forenotice.core import errors
@@ -33,13 +32,6 @@ class Playback:
         self._emulator = emulator
         self._simulation = emulator.simulation
         self._player = player
-        self._monotonic = emulator.runtime.monotonic
-
-    @classmethod
-    def begin(
-        cls, emulator: Emulator, scenario: str | Path, resources: tuple[str, ...] = (), seed: int | None = None
-    ) -> "Playback":
-        return cls(emulator, emulator.play(catalogue.load_any(str(scenario), resources, seed)))
 
     @property
     def events(self) -> list[AnnouncedEvent]:
@@ -55,7 +47,7 @@ class Playback:
     @property
     def done(self) -> Condition:
         """All is played, and no event is left."""
-        return Condition("playback", "done", self._is_done, self._until_done)
+        return Condition(self._emulator, "playback", "done", self._is_done, self._unfinished)
 
     @property
     def waiting_for(self) -> str:
@@ -93,38 +85,30 @@ class Playback:
     def _is_done(self) -> bool:
         return self._emulator.look(lambda: self._player.done and not self._simulation.live)
 
-    def _until_done(self, timeout: float) -> Iterator[None]:
-        def missed() -> str:
-            return f"the scenario is not over after {timeout:g} s: {self._unfinished()}"
-
-        return event.until(self._monotonic, self._is_done, timeout, missed)
-
     def _announced(self, event_id: str) -> AnnouncedEvent:
         return AnnouncedEvent(self._emulator, self._simulation.event(event_id))
 
-    def _unfinished(self) -> str:
-        if not self._player.done:
-            return f"it waits for {self.waiting_for}"
+    def _unfinished(self, timeout: float | None = None) -> str:
         left = self._emulator.look(lambda: self._simulation.live)
-        return f"{', '.join(repr(self._announced(event.id)) for event in left) or 'nothing'} is left"
+        names = ", ".join(repr(self._announced(event.id)) for event in left) or "nothing"
+        what = f"{names} is left" if self._player.done else f"it waits for {self.waiting_for}"
+        return what if timeout is None else f"the scenario is not over after {timeout:g} s: {what}"
 
     def _give_time(self, polls: int, pause: float, timeout: float) -> Iterator[None]:
         __tracebackhide__ = True
-        since = self._monotonic()
-        if not self._has_looked(polls, since) and not self._emulator.requests and not _may_be_polled():
-            raise AssertionError(f"nobody polls: {START_ONE}, or use `advance` without one")
-        yield from event.until(
-            self._monotonic,
-            lambda: self._has_looked(polls, since),
-            timeout,
-            lambda: self._too_few(polls, timeout),
-        )
-        yield from event.until(self._monotonic, lambda: False, pause)
+        emulator = self._emulator
+        monotonic = emulator.runtime.monotonic
+        since = monotonic()
 
-    def _too_few(self, polls: int, timeout: float) -> str:
-        if not self._emulator.requests:
-            return f"nobody has polled within {timeout:g} s: {START_ONE}, and let it poll {self._emulator.address}"
-        return f"there were not {polls} polls within {timeout:g} s{self._emulator.requests.refusals()}"
+        def missed() -> str:
+            if not emulator.requests:
+                return f"nobody has polled within {timeout:g} s: {START_ONE}, and let it poll {emulator.address}"
+            return f"there were not {polls} polls within {timeout:g} s{emulator.requests.refusals()}"
+
+        if not self._has_looked(polls, since) and not emulator.requests and not _may_be_polled():
+            raise AssertionError(f"nobody polls: {START_ONE}, or use `advance` without one")
+        yield from event.until(monotonic, lambda: self._has_looked(polls, since), timeout, missed)
+        yield from event.until(monotonic, lambda: False, pause)
 
     def _has_looked(self, polls: int, since: float) -> bool:
         # A long poll has seen everything, and a delayed request goes on only with time.
@@ -136,17 +120,15 @@ class Playback:
         return sum(lasting.issuperset((poll.fault or "").split("+")) for poll in looks) >= polls
 
 
-def _may_poll(task: "asyncio.Task[object]") -> bool:
-    # Those of anyio's run the test.
-    return "TestRunner" not in getattr(task.get_coro(), "__qualname__", "")
-
-
 def _may_be_polled() -> bool:
     """Whether this process has a thread, a child or a task that could be a handler."""
     if any(thread.name not in OURS for thread in threading.enumerate() if thread is not threading.current_thread()):
         return True
-    if in_event_loop() and any(map(_may_poll, asyncio.all_tasks() - {asyncio.current_task()})):
-        return True
+    if in_event_loop():
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        # Those of anyio's run the test.
+        if any("TestRunner" not in getattr(task.get_coro(), "__qualname__", "") for task in others):
+            return True
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, Self
 
 from forenotice.core import errors, fleet, timing
@@ -12,7 +12,8 @@ from forenotice.core.operations import Kind
 from forenotice.emulator import faults
 from forenotice.emulator.emulator import Emulator
 from forenotice.emulator.request_log import RequestLog
-from forenotice.emulator.simulation import Announcement, Simulation
+from forenotice.emulator.scenarios import catalogue
+from forenotice.emulator.simulation import Announcement
 from forenotice.emulator.testing.event import AnnouncedEvent
 from forenotice.emulator.testing.playback import Playback
 from forenotice.settings.spans import Span
@@ -71,7 +72,8 @@ class ScheduledEvents:
         emulator = Emulator(as_vm=self._as_vm, virtual=self._virtual, start=self._start, speed=self._speed)
         emulator.start()
         try:
-            emulator.change(lambda now: self._add_vms(emulator.simulation, now))
+            for name, domain in self._domains.items():
+                emulator.change(partial(emulator.simulation.add_vm, name, update_domain=domain))
         except BaseException:
             emulator.stop()
             raise
@@ -80,16 +82,10 @@ class ScheduledEvents:
         self._endpoints.clear()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         emulator = self._running
         self._runs = False
         emulator.stop()
-
-    def _add_vms(self, simulation: Simulation, now: datetime) -> None:
-        for name, domain in self._domains.items():
-            simulation.add_vm(name, now, update_domain=domain)
 
     @property
     def _emulator(self) -> Emulator:
@@ -173,8 +169,11 @@ class ScheduledEvents:
     ) -> AnnouncedEvent:
         """Any kind of operation (`live-migration`, `host-reboot`, ...), or what people call it (`reboot`), with any
         notice; by default its least."""
+        known = KINDS.get(str(kind).lower())
+        if known is None:
+            raise errors.RefusedError(nearest(str(kind), list(KINDS), "kind of event"))
         announcement = Announcement(
-            kind=_kind(kind),
+            kind=known,
             resources=tuple(map(_vm, vms)) or (self.as_vm,),
             notice=None if notice is None else _span(notice),
             takes=_span(takes),
@@ -186,7 +185,8 @@ class ScheduledEvents:
     def play(self, scenario: str | Path, *, resources: str | Iterable[str] = (), seed: int | None = None) -> Playback:
         """One of the catalogue, or a file, perhaps with other VMs in place of its own. It starts afresh: what was there
         before is gone, and every caller is the VM that the scenario names."""
-        playback = Playback.begin(self._running, scenario, _names(resources), seed)
+        emulator = self._running
+        playback = Playback(emulator, emulator.play(catalogue.load_any(str(scenario), _names(resources), seed)))
         # A VM that is not in the scenario is gone, until its endpoint is requested again.
         self._endpoints.clear()
         return playback
@@ -269,17 +269,8 @@ class FaultHandle:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._emulator.switch_off(self.name)
-
-
-def _kind(name: Kind | str) -> Kind:
-    found = KINDS.get(str(name).lower())
-    if found is None:
-        raise errors.RefusedError(nearest(str(name), list(KINDS), "kind of event"))
-    return found
 
 
 def _vm(name: object) -> str:

@@ -71,10 +71,7 @@ class ActiveFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliedFaults:
-    """The faults that one request meets."""
-
     delays: Mapping[str, datetime] = field(default_factory=dict)
-    """By which faults it is delayed, and until when."""
     instead: ActiveFault | None = None
     """The fault that responds in place of the endpoint, or resets the connection."""
     changes: tuple[ActiveFault, ...] = ()
@@ -178,13 +175,11 @@ class Faults:
 
     @property
     def due(self) -> datetime | None:
-        """When the next fault or delay ends by itself."""
         with self._lock:
             return first(*(active.end for active in self._active.values()), *self._delayed.values())
 
     @property
     def delayed(self) -> int:
-        """How many requests are delayed."""
         return len(self._delayed)
 
     def set_delayed(self, owner: object, until: datetime | None) -> None:

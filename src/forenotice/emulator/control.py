@@ -62,7 +62,6 @@ class Control:
         await server.stop()
 
     async def _is_called(self) -> bool:
-        """Whether a caller connects before the end."""
         called = asyncio.Event()
         self._loop.add_reader(self._listening, called.set)
         waits = [asyncio.create_task(event.wait()) for event in (called, self._stopping)]

@@ -74,12 +74,10 @@ class EmulatedClock:
             return self._ahead if self._stands_at is None else self._stands_at - self._system.now()
 
     def pause(self) -> None:
-        """It stands still from now on."""
         with self._lock:
             self._stands_at = self._now()
 
     def resume(self) -> None:
-        """It goes on from where it stands."""
         with self._lock:
             if self._stands_at is not None and not self.virtual:
                 self._ahead = self._stands_at - self._system.now()
@@ -112,14 +110,12 @@ class Emulator:
     ) -> None:
         self.runtime = runtime or Runtime()
         self.as_vm = as_vm
-        """Who callers are."""
         self.clock = EmulatedClock(virtual=virtual, start=start, system=self.runtime.clock)
         self.timing = Timing(speed=speed)
         self.faults = Faults(self.clock, speed=speed)
         self.requests = RequestLog(runtime=self.runtime) if requests is None else requests
         self.player: Player | None = None
         self.address = ANY_PORT
-        """Where guests are answered."""
         self._endpoint = Endpoint(
             clock=self.clock,
             timing=self.timing,
@@ -230,11 +226,9 @@ class Emulator:
             return self.advance_to(max(due, self.clock.now()))
 
     def pause(self) -> None:
-        """The clock stands still: nothing happens by itself until it is moved on or resumed."""
         self.change(lambda _: self.clock.pause())
 
     def resume(self) -> None:
-        """The clock goes on from where it stands."""
         self.change(lambda _: self.clock.resume())
 
     def _made_whole(self, moment: datetime) -> datetime:
@@ -249,7 +243,6 @@ class Emulator:
         return self.change(lambda now: self.faults.switch_on(name, now=now, **short))
 
     def switch_off(self, name: str | None = None) -> None:
-        """A fault, or all."""
         self.change(lambda _: self.faults.switch_off(name))
 
     def reset(self) -> None:

@@ -25,7 +25,6 @@ AWAKE_SECONDS = 1.0
 class LogLine:
     at: datetime
     action: str
-    """A slug such as `event.approved`."""
     message: str
     facts: Mapping[str, object] = field(default_factory=dict)
 

@@ -94,7 +94,6 @@ class Player:
         self.step = scenario.steps[0]
         """The step that was played last, or is the first to be."""
         self.played = 0
-        """How many steps."""
         self.labels: dict[str, str] = {}
         """The id of the event that was last announced with each label."""
         self.deviations: deque[Deviation] = deque(maxlen=MOST_DEVIATIONS)
@@ -123,7 +122,6 @@ class Player:
         return "nothing: all is played" if self._pause is None else self._pause.waiting_for
 
     def play(self, now: datetime) -> None:
-        """All steps that are due by now."""
         self._now = now
         while self._pause is not None:
             # The next step counts from the end of the pause, however late this is called.
@@ -250,7 +248,6 @@ def _has_come(event: Event, until: Until) -> bool:
 
 
 def _hopeless(event: Event, until: Until) -> str:
-    """Why it can never come to that."""
     if until is Until.APPROVED and not event.approved and event.status is not Status.SCHEDULED:
         return f"is {event.status} by then: nobody can approve it any more"
     if until is Until.STARTED and event.status is Status.CANCELED:

@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Annotated, BinaryIO, Self, TypeAlias
 
 import msgspec
@@ -27,11 +26,9 @@ from forenotice.runtime import Runtime
 
 FORMAT = 1
 MOST = 100_000
-"""Lines of one recording."""
 LARGEST_LINE = 32 * 1024 * 1024
 """The largest body there can be, with everything in it escaped."""
 LONGEST = 200
-"""Characters of a date or an error that are kept."""
 
 Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
@@ -104,7 +101,6 @@ def events_of(observation: Observation) -> Sequence[Event]:
 
 
 def describe(observation: Observation) -> str:
-    """In one line, for people."""
     if isinstance(observation, Failure):
         return f"no response: {observation.error}"
     document = observation.document
@@ -137,38 +133,33 @@ class Recording:
 
 
 def read(file: Path) -> Recording:
-    try:
-        with file.open("rb") as opened:
-            return _read(opened, str(file))
-    except OSError as error:
-        raise errors.RefusedError(f"cannot read {file}: {client_errors.reason(error)}") from None
-
-
-def _read(opened: BinaryIO, name: str) -> Recording:
     start: Start | None = None
     found: list[Observation] = []
     offset = at = 0.0
     torn = False
-    for number, text in enumerate(_lines(opened, name), 1):
-        try:
-            line = _decode(text)
-            if isinstance(line, Start):
-                start = start or line
-                offset = max(at, (line.at - start.at).total_seconds())
-                continue
-            if start is None:
-                raise ValueError(f"expected the start of a recording, {_EXAMPLE}")
-            if offset + line.at < at:
-                raise ValueError(f"its time {line.at:g} is before that of the line above")
-        except ValueError as error:
-            if torn := start is not None and not text.endswith(b"\n"):
-                break
-            raise errors.RefusedError(f"{name}, line {number}: {error}") from None
-        at = offset + line.at
-        if not isinstance(line, End):
-            found.append(msgspec.structs.replace(line, at=at))
+    try:
+        for number, text in enumerate(_lines(file), 1):
+            try:
+                line = _decode(text)
+                if isinstance(line, Start):
+                    start = start or line
+                    offset = max(at, (line.at - start.at).total_seconds())
+                    continue
+                if start is None:
+                    raise ValueError(f"expected the start of a recording, {_EXAMPLE}")
+                if offset + line.at < at:
+                    raise ValueError(f"its time {line.at:g} is before that of the line above")
+            except ValueError as error:
+                if torn := start is not None and not text.endswith(b"\n"):
+                    break
+                raise errors.RefusedError(f"{file}, line {number}: {error}") from None
+            at = offset + line.at
+            if not isinstance(line, End):
+                found.append(msgspec.structs.replace(line, at=at))
+    except OSError as error:
+        raise errors.RefusedError(f"cannot read {file}: {client_errors.reason(error)}") from None
     if start is None or not found:
-        raise errors.RefusedError(f"{name} is empty: make a recording with `forenotice record`")
+        raise errors.RefusedError(f"{file} is empty: make a recording with `forenotice record`")
     return Recording(start=start, observations=tuple(found), length=at, torn=torn)
 
 
@@ -177,16 +168,18 @@ _EXAMPLE = (
 )
 
 
-def _lines(opened: BinaryIO, name: str) -> Iterator[bytes]:
-    for number in range(1, MOST + 1):
-        line = opened.readline(LARGEST_LINE)
-        if len(line) == LARGEST_LINE:
-            raise errors.RefusedError(f"{name}, line {number}: it is too long, expected less than {LARGEST_LINE} bytes")
-        if not line:
-            return
-        yield line
-    if opened.readline(1):
-        raise errors.RefusedError(f"{name} is too long: expected at most {MOST} lines, cut it into several")
+def _lines(file: Path) -> Iterator[bytes]:
+    with file.open("rb") as opened:
+        for number in range(1, MOST + 1):
+            line = opened.readline(LARGEST_LINE)
+            if len(line) == LARGEST_LINE:
+                expected = f"expected less than {LARGEST_LINE} bytes"
+                raise errors.RefusedError(f"{file}, line {number}: it is too long, {expected}")
+            if not line:
+                return
+            yield line
+        if opened.readline(1):
+            raise errors.RefusedError(f"{file} is too long: expected at most {MOST} lines, cut it into several")
 
 
 def _decode(text: bytes) -> Line:
@@ -196,21 +189,17 @@ def _decode(text: bytes) -> Line:
             b64decode(line.body, validate=True)
     except binascii.Error:
         raise ValueError("its body is not base64, as it says") from None
-    except msgspec.ValidationError as error:
-        raise ValueError(f"it is no line of a recording: {_lowered(error)}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"expected a JSON object, one a line: {_lowered(error)}") from None
+        expected = "expected a JSON object, one a line"
+        what = "it is no line of a recording" if isinstance(error, msgspec.ValidationError) else expected
+        why = str(error)
+        raise ValueError(f"{what}: {why if why.startswith('JSON') else why[:1].lower() + why[1:]}") from None
     if isinstance(line, Start):
         if line.format != FORMAT:
             raise ValueError(f"its format is {line.format}, expected {FORMAT}: a newer forenotice may have written it")
         if parse_date(line.at.isoformat()) is None:
             raise ValueError("its time is out of range, expected one such as 2026-01-31T12:00:00Z")
     return line
-
-
-def _lowered(error: Exception) -> str:
-    text = str(error)
-    return text if text.startswith("JSON") else text[:1].lower() + text[1:]
 
 
 class Writer:
@@ -238,7 +227,7 @@ class Writer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             self._opened.close()
         except OSError as unwritten:
@@ -365,15 +354,8 @@ class Recorder:
             body, is_base64 = response.body.decode(), False
         except UnicodeDecodeError:
             body, is_base64 = b64encode(response.body).decode(), True
-        return Response(
-            at=at,
-            took=took,
-            status=response.status,
-            etag=response.headers.get("etag", "")[:LONGEST_TAG],
-            date=response.headers.get("date", "")[:LONGEST],
-            body=body,
-            base64=is_base64,
-        )
+        tag, date = response.headers.get("etag", "")[:LONGEST_TAG], response.headers.get("date", "")[:LONGEST]
+        return Response(at=at, took=took, status=response.status, etag=tag, date=date, body=body, base64=is_base64)
 
     def _keep(self, writer: Writer, found: Observation) -> None:
         look = (found.status, found.body) if isinstance(found, Response) else found.error

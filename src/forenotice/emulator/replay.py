@@ -202,7 +202,6 @@ class Replay:
         self._thread: Started | None = None
 
     def start(self, at: Address, names: Collection[str] = ()) -> Address:
-        """Gives where guests are served."""
         vm = Vm(name=self.as_vm, vm_id=self._runtime.new_id(), host="recorded", scope=KEY)
         policy = Policy(listening=Listening.ALWAYS)
         scope = Scope(key=KEY, kind=self.script.kind, tag=self._tag, policy=policy)

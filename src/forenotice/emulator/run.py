@@ -144,24 +144,29 @@ class ActivityLog:
         found: list[LogLine] = []
 
         def look() -> bool:
-            found.extend(self._new())
+            found.extend(self._new(self._emulator.clock.now()))
             return bool(found)
 
         self._emulator.wait_for(look, LOOK)
         return sorted(found, key=lambda each: each.at)
 
-    def _new(self) -> Iterator[LogLine]:
+    def _new(self, now: datetime) -> Iterator[LogLine]:
         yield from self._of_events()
         if self._emulator.simulation is not self._simulation:
             yield from self._begin_simulation()
             yield from self._of_events()
-        now, clock = self._emulator.clock.now(), self._emulator.clock
+        clock = self._emulator.clock
         paused = clock.stands and not clock.virtual
         if paused != self._paused:
             self._paused = paused
             word, change = ("paused", "stands still") if paused else ("resumed", "goes on")
             yield LogLine(at=now, action=f"clock.{word}", message=f"the clock {change}")
-        yield from self._of_faults(now)
+        active = {each.fault.name for each in self._emulator.faults.active}
+        changed = [("over", "over", each) for each in sorted(self._faults - active)]
+        changed += [("began", "switched on", each) for each in sorted(active - self._faults)]
+        for word, change, name in changed:
+            yield LogLine(at=now, action=f"fault.{word}", message=f"{name} is {change}", facts={"fault": name})
+        self._faults = active
         yield from self._of_requests()
         if self._player is not None:
             yield from self._of_player(self._player, now)
@@ -173,12 +178,9 @@ class ActivityLog:
         now = min(entry.at for entry in self._simulation.entries)
         if self._player is not None:
             scenario = self._player.scenario
-            yield LogLine(
-                at=now,
-                action="scenario.started",
-                message=f"{scenario.name} is played: {scenario.title}; callers are {scenario.caller}",
-                facts={"scenario": scenario.name, "as": scenario.caller},
-            )
+            message = f"{scenario.name} is played: {scenario.title}; callers are {scenario.caller}"
+            facts = {"scenario": scenario.name, "as": scenario.caller}
+            yield LogLine(at=now, action="scenario.started", message=message, facts=facts)
         elif not first:
             yield LogLine(at=now, action="emulator.reset", message="all is reset: no events, no faults")
 
@@ -191,57 +193,40 @@ class ActivityLog:
             sentence = self._simulation.sentence(entry)
             if sentence is not None:
                 event = self._simulation.event(str(entry.event))
-                yield LogLine(
-                    at=entry.at,
-                    action=entry.action,
-                    message=f"{sentence} ({event.id})" if entry.action == "event.scheduled" else sentence,
-                    facts={
-                        "event": event.id,
-                        "type": str(event.type),
-                        "resources": list(event.resources),
-                        "not_before": event.not_before.isoformat().replace("+00:00", "Z"),
-                        "approved_by": event.approved_by,
-                    },
-                )
+                facts = {
+                    "event": event.id,
+                    "type": str(event.type),
+                    "resources": list(event.resources),
+                    "not_before": event.not_before.isoformat().replace("+00:00", "Z"),
+                    "approved_by": event.approved_by,
+                }
+                message = f"{sentence} ({event.id})" if entry.action == "event.scheduled" else sentence
+                yield LogLine(at=entry.at, action=entry.action, message=message, facts=facts)
 
     def _of_requests(self) -> Iterator[LogLine]:
         """Only requests that met a fault: the polls of a handler would drown all else."""
         kept = self._emulator.requests.all
-        if not kept:
-            return
-        new, self._request = _since(kept, self._request), kept[-1]
+        new, self._request = _since(kept, self._request), kept[-1] if kept else None
         for request in new:
             if request.fault is not None:
                 met = f"met {request.fault}, answered {request.status or 'nothing'}"
-                yield LogLine(
-                    at=request.at,
-                    action="fault.met",
-                    message=f"{request.method} of {request.vm or 'an unknown caller'} {met}",
-                    facts={"fault": request.fault, "vm": request.vm, "status": request.status},
-                )
-
-    def _of_faults(self, now: datetime) -> Iterator[LogLine]:
-        active = {each.fault.name for each in self._emulator.faults.active}
-        for name in sorted(self._faults - active):
-            yield LogLine(at=now, action="fault.over", message=f"{name} is over", facts={"fault": name})
-        for name in sorted(active - self._faults):
-            yield LogLine(at=now, action="fault.began", message=f"{name} is switched on", facts={"fault": name})
-        self._faults = active
+                message = f"{request.method} of {request.vm or 'an unknown caller'} {met}"
+                facts = {"fault": request.fault, "vm": request.vm, "status": request.status}
+                yield LogLine(at=request.at, action="fault.met", message=message, facts=facts)
 
     def _of_player(self, player: Player, now: datetime) -> Iterator[LogLine]:
         for deviation in _since(player.deviations, self._deviation):
             self._deviation = deviation
-            verb = deviation.step.action.verb
-            yield LogLine(at=deviation.at, action="scenario.differs", message=f"step {verb!r}: {deviation.message}")
+            message = f"step {deviation.step.action.verb!r}: {deviation.message}"
+            yield LogLine(at=deviation.at, action="scenario.differs", message=message)
         # When all steps are played, the last events go on.
         if player.waiting_for == self._waits or (player.done and self._emulator.simulation.live):
             return
         self._waits = player.waiting_for
+        action, message = "scenario.waits", f"the scenario waits for {self._waits}"
         if player.done:
-            message = "the scenario is over; the emulator goes on until Ctrl-C"
-            yield LogLine(at=now, action="scenario.ended", message=message)
-        else:
-            yield LogLine(at=now, action="scenario.waits", message=f"the scenario waits for {self._waits}")
+            action, message = "scenario.ended", "the scenario is over; the emulator goes on until Ctrl-C"
+        yield LogLine(at=now, action=action, message=message)
 
 
 def _since(all_of_them: Reversible[T], last: T | None) -> Iterable[T]:

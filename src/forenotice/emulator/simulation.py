@@ -108,7 +108,6 @@ class Simulation:
         self._draft = Draft(World(), now=now, timing=timing, new_id=new_id)
         self._due: list[tuple[datetime, str]] = []
         self._takes: dict[str, timedelta] = {}
-        """Of live operations."""
         self._announced = 0
         self._last_created = now - TICK
         self._started: dict[str, Operation] = {}
@@ -278,7 +277,6 @@ class Simulation:
     def approve_as_guests(
         self, approvals: Sequence[StartRequests], now: datetime
     ) -> list[errors.ForenoticeError | None]:
-        """One result for each; None: it counts."""
         self._draft.now = now
         results: list[errors.ForenoticeError | None] = []
         for approval in approvals:

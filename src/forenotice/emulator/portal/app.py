@@ -30,7 +30,6 @@ HOME, LIVE = "/", "/live"
 CHOSEN = {"scenario": 200, "resources": 2000, "vm": 100, "api-version": 20}
 """What the page's address may say, and how long each may be."""
 MOST_FORMS = 1000
-"""Forms that are remembered."""
 
 
 class Pages:
@@ -271,7 +270,6 @@ ALIVE_SECONDS = 15.0
 LINE_SECONDS = 10.0
 """Before speed divides them."""
 MOST_FOLLOWED = 32
-"""Pages that are followed at a time."""
 
 
 def position(emulator: Emulator) -> str:
@@ -303,7 +301,6 @@ class Live:
         self._followed = 0
 
     def end(self) -> None:
-        """End all streams."""
         self._ending.set()
 
     def respond(self, request: Request) -> Response:

@@ -81,8 +81,6 @@ class Vm(Table, frozen=True, kw_only=True):
 
 
 class Action(Table, frozen=True, kw_only=True):
-    """What one step does. Its verb is the first key."""
-
     verb: ClassVar[str]
     at: Span | None = None
     """Not before this long after the start of the scenario, or of the repetition it is in."""

@@ -11,7 +11,6 @@ from forenotice.emulator.emulator import Emulator
 from forenotice.emulator.request_log import LoggedRequest, in_event_loop, refuse_in_event_loop
 
 LOOK = 0.01
-"""Seconds between two looks."""
 
 
 class Condition:
@@ -92,7 +91,6 @@ RESPONSE_SECONDS = 1.0
 class AnnouncedEvent:
     def __init__(self, emulator: Emulator, event: Event) -> None:
         self.id = event.id
-        """As documents show it."""
         self.type: EventType = event.type
         self.not_before: datetime = event.not_before
         self._emulator = emulator

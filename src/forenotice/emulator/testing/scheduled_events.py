@@ -231,7 +231,6 @@ class ScheduledEvents:
 
     @property
     def requests(self) -> RequestLog:
-        """All requests with their responses."""
         return self._emulator.requests
 
     def assert_polled_at_least(self, hz: float = 1, *, by: str | None = None) -> None:

@@ -187,42 +187,23 @@ def act_at_random(rig: Rig, dice: random.Random, steps: int) -> set[str]:
     return came
 
 
-def test_why_nothing_happens_yet_after_a_restart(demo: Rig) -> None:
+def test_when_it_can_start(demo: Rig) -> None:
     (shown,) = previewed(demo, Kind.RESTART, "web-0")["operations"]
-    assert shown["status"] == "Scheduled"
-    assert shown["earliest"] == "2026-01-05T12:00:00Z"
+    assert (shown["status"], shown["earliest"]) == ("Scheduled", "2026-01-05T12:00:00Z")
     assert shown["latest"] == shown["not_before"] == "2026-01-05T12:15:01Z"
-    assert shown["sentence"] == "It waits for approval by web (web-0), until 2026-01-05 12:15:01 UTC at the latest."
-    (waiting,) = shown["waiting_for"]
-    assert waiting == {
-        "kind": "approval",
-        "scope": "group:web",
-        "resources": ["web-0"],
-        "since": "2026-01-05T12:00:00Z",
-        "until": "2026-01-05T12:15:01Z",
-    }
-    (event,) = shown["events"]
-    assert list(event["told"]) == list(versions.NEWEST.keys)
-    assert event["told"] == {
-        "EventId": "not yet known",
-        "EventStatus": "Scheduled",
-        "EventType": "Reboot",
-        "ResourceType": "VirtualMachine",
-        "Resources": ["web-0"],
-        "NotBefore": "Mon, 05 Jan 2026 12:15:01 GMT",
-        "Description": "Virtual machine is going to be restarted as requested by authorized user.",
-        "EventSource": "User",
-        "DurationInSeconds": -1,
-    }
+    assert shown["events"][0]["told"]["EventId"] == "not yet known"
+    demo.set_policy("vm:db", windows=["daily 20:00-22:00 UTC"])
+    (shown,) = previewed(demo, Kind.HOST_UPDATE, "host-b")["operations"]
+    assert shown["earliest"] == shown["latest"] == shown["not_before"] == "2026-01-05T20:00:00Z"
+    demo.set_policy("vm:db", windows=["daily 11:00-13:00 UTC"])
+    (shown,) = previewed(demo, Kind.HOST_UPDATE, "host-b", notice=timedelta(hours=2))["operations"]
+    # Open now, but no longer when the notice is over: guests are not told in vain.
+    assert shown["earliest"] == shown["latest"] == "2026-01-06T11:00:00Z"
+    assert (shown["announce_at"], shown["events"]) == ("2026-01-06T08:59:00Z", [])
 
 
-def test_a_failure_waits_for_nobody_and_ends_what_was_announced(demo: Rig) -> None:
-    (update,) = demo.schedule(Kind.HOST_UPDATE, "host-a")
-    found = previewed(demo, Kind.HARDWARE_FAILURE, "host-a")
-    assert [each["id"] for each in found["ends"]] == [update.id]
-    assert found["cordons"] == ["host-a"]
-    (shown,) = found["operations"]
-    assert (shown["status"], shown["sentence"]) == ("Started", STARTED)
+def test_a_failure_starts_at_once_but_for_vms_without_a_target_host(demo: Rig) -> None:
+    assert previewed(demo, Kind.HARDWARE_FAILURE, "host-a")["operations"][0]["sentence"] == STARTED
     for host in ("host-b", "host-c", "host-d"):
         demo.set_host(host, cordoned=True)
     (shown,) = previewed(demo, Kind.HARDWARE_FAILURE, "host-a")["operations"]
@@ -231,17 +212,6 @@ def test_a_failure_waits_for_nobody_and_ends_what_was_announced(demo: Rig) -> No
         "domains apart."
     )
     assert [facts["vm"] for facts in shown["waiting_for"]] == ["pool_0", "pool_1", "web-0"]
-
-
-def test_a_window_is_the_earliest(demo: Rig) -> None:
-    demo.set_policy("vm:db", windows=["daily 20:00-22:00 UTC"])
-    (shown,) = previewed(demo, Kind.HOST_UPDATE, "host-b")["operations"]
-    assert shown["earliest"] == shown["latest"] == shown["not_before"] == "2026-01-05T20:00:00Z"
-    demo.set_policy("vm:db", windows=["daily 11:00-13:00 UTC"])
-    (shown,) = previewed(demo, Kind.HOST_UPDATE, "host-b", notice=timedelta(hours=2))["operations"]
-    # Open now, but no longer when the notice is over: nobody is told in vain.
-    assert shown["earliest"] == shown["latest"] == "2026-01-06T11:00:00Z"
-    assert shown["announce_at"] == "2026-01-06T08:59:00Z"
 
 
 @pytest.mark.parametrize("kind", Kind)
@@ -258,14 +228,3 @@ def test_a_tenant_is_limited(demo: Rig, kind: Kind) -> None:
     for name in (other, "nonesuch"):
         refused = refusal(functools.partial(previewed, demo, kind, mine, name, call=TENANT))
         assert refused == f"NotFoundError: there is no VM '{name}'"
-
-
-def test_somebody_elses_reasons_are_not_told(demo: Rig) -> None:
-    """Another's operation is in the way of a tenant's redeploy: that is said, whose it is not."""
-    (update,) = demo.schedule(Kind.HOST_UPDATE, "host-a", call=Call(actor="operator:secret"))
-    demo.approve_all(update)
-    demo.tick()
-    (shown,) = previewed(demo, Kind.RESTART, "web-0", call=TENANT)["operations"]
-    assert "another operation on web-0 to end" in shown["sentence"]
-    assert shown["latest"] is None
-    assert not re.search("secret|pool|host-update", json.dumps(shown))

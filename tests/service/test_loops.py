@@ -310,6 +310,25 @@ def test_a_failover_is_survived(postgres_server: PostgresServer, migrated_postgr
         assert "group:meanwhile" not in two.published.by_key
 
 
+class Notifying(Flaky):
+    """Tells the newest position once for each time that somebody listens."""
+
+    def changes(self, stop: threading.Event) -> Iterator[int]:
+        with self._store.read() as reader:
+            last = reader.journal.last()
+        yield last[0] if last else 0
+        stop.wait(60)
+
+
+def test_a_follower_listens_anew_after_an_error(sqlite_store: Store) -> None:
+    rig = Rig(sqlite_store)
+    follower = Follower(rig.service, rig.service.refresh())
+    Rig(sqlite_store).add_group("new")
+    rig.service.store = cast(Store, Notifying(sqlite_store))
+    with running(follower):
+        wait_for(lambda: "group:new" in rig.published.by_key)
+
+
 NEWEST = "position = (SELECT max(position) FROM journal)"
 
 

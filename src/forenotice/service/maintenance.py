@@ -59,7 +59,7 @@ def schedule(
 def preview(
     service: Service, call: Call, *, kind: Kind, names: Sequence[str], notice: timedelta | None = None
 ) -> shown.Preview:
-    """The same decisions and the same refusals as by `schedule` at this moment; nothing is written."""
+    """The same decisions and the same refusals as by `schedule` at this moment; nothing is written or left out."""
     _require_sound(call, kind, names)
     with service.store.read() as reader:
         names = _selected(reader, call, kind, names)
@@ -77,10 +77,9 @@ def preview(
             told[event["EventId"]] = {**event, "EventId": NOT_YET_KNOWN}
     # What is made will have other ids, so these are not shown.
     made_up = {*made, *told}
-    visible = visibility.visible(draft, call.access.scopes)
 
     def previewed(key: str) -> shown.PreviewedOperation:
-        operation, known = draft.operation(key), _view(visible, key)
+        operation, known = draft.operation(key), _view(draft, key)
         found = explanations.explain_operation(draft, operation, service.expiry_from)
         if operation.status is Status.STARTED:
             found = _of_started(draft, operation, found)

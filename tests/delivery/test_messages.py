@@ -61,26 +61,21 @@ def test_what_is_wanted(chosen: dict[str, object], wanted: list[Entry]) -> None:
 def test_the_status_of_an_event_once_this_had_happened(action: str, status: Status) -> None:
     assert messages.status(entry(action, event="E")) is status
     assert messages.status(entry(action)) is None
-
-
-def test_lanes() -> None:
     assert [messages.lane(each) for each in (STARTED, HELD, ADDED)] == ["E", "o", ""]
 
 
-@pytest.mark.parametrize("pattern", ["", "Event.*", "event.[ab]", "a" * 65, "event started"])
-def test_what_is_no_type_is_refused(pattern: str) -> None:
-    with pytest.raises(errors.RefusedError, match="is not a type: give one such as"):
-        messages.types([pattern])
+NO_TYPE = "is not a type: give one such as"
 
 
 @pytest.mark.parametrize(
-    ("pattern", "said"),
+    ("pattern", "reason"),
     [
+        *((pattern, NO_TYPE) for pattern in ("", "Event.*", "event.[ab]", "a" * 65, "event started")),
         ("event.begun", "forenotice.event.begun: did you mean forenotice.event."),
         ("hots.*", r"forenotice.hots.\*: did you mean forenotice.host.\*\?"),
         ("*.nonsense", r"there are .*forenotice.driver.\*, forenotice.event.\*, "),
     ],
 )
-def test_what_nothing_is_ever_of_is_refused(pattern: str, said: str) -> None:
-    with pytest.raises(errors.RefusedError, match=said):
+def test_what_no_entry_can_be_of_is_refused(pattern: str, reason: str) -> None:
+    with pytest.raises(errors.RefusedError, match=reason):
         messages.types([pattern])

@@ -4,8 +4,8 @@ import json
 import random
 import sqlite3
 import threading
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,43 +14,81 @@ from typing import Any, cast
 import pytest
 from cloudevents.core.bindings.http import HTTPMessage, from_structured
 from cloudevents.core.formats.json import JSONFormat
-from tests.delivery.receiving import receiving
+from tests.delivery.receiving import Receiver, receiving
 from tests.delivery.telling import SHORT, Teller
+from tests.store.test_subscriptions import PAGER
 
 from forenotice.client.http import Response
 from forenotice.core import errors
-from forenotice.core.journal import SubscriptionState
 from forenotice.delivery import subscriptions, worker
-from forenotice.delivery.worker import Worker
+from forenotice.delivery.worker import Pauses, Worker
 from forenotice.service import housekeeping
 from forenotice.service.calls import SYSTEM
 from forenotice.ssrf import EVERYWHERE, OutgoingClient
 from forenotice.store.database import Store
 from forenotice.store.opener import open_store
-from forenotice.store.subscriptions import Delivery, Subscription
+from forenotice.store.subscriptions import Delivery
 from forenotice.store.transaction import Reader
 from forenotice.views.subscriptions import NewSubscription, SubscriptionChange
 
 Answer = tuple[int, dict[str, str]]
-
-
-@dataclass
-class FlakyStore:
-    """Fails in a few ways, one after another, before it works."""
-
-    store: Store
-    troubles: list[Exception]
-
-    def read(self) -> AbstractContextManager[Reader]:
-        if self.troubles:
-            raise self.troubles.pop(0)
-        return self.store.read()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.store, name)
-
-
+NOW = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
 EVENTS = [f"EVENT-{number}" for number in range(8)]
+
+
+@pytest.fixture
+def teller(store: Store) -> Teller:
+    return Teller(store)
+
+
+@contextmanager
+def hanging(status: int = 204) -> Iterator[tuple[Receiver, threading.Event]]:
+    """A receiver that does not respond before the event is set."""
+    respond = threading.Event()
+
+    def hang(_: dict[str, Any]) -> Answer:
+        respond.wait(60)
+        return status, {}
+
+    with receiving(hang) as receiver:
+        yield receiver, respond
+        respond.set()
+
+
+def failed(teller: Teller) -> Any:
+    """The first delivery, once it has failed."""
+    while not (pending := teller.pending()) or not pending[0].error:
+        teller.service.follow_growth().wait(0.005)
+    return pending[0]
+
+
+def test_pauses_double_up_to_half_an_hour_and_vary_a_little() -> None:
+    for attempt, seconds in [(1, 1), (2, 2), (5, 16), (11, 1024), (12, 1800), (60, 1800), (10_000, 1800)]:
+        for seed in range(20):
+            pause = Pauses(chance=random.Random(seed)).after(attempt).total_seconds()
+            assert seconds * 0.8 <= pause <= seconds * 1.2
+    assert len({Pauses(chance=random.Random(seed)).after(3) for seed in range(20)}) > 10
+    # A receiver may ask for more, but not for ever.
+    assert Pauses().after(1, timedelta(minutes=1)) == timedelta(minutes=1)
+    assert Pauses().after(1, timedelta(days=9)) == timedelta(minutes=30)
+    assert Pauses().after(12, timedelta(seconds=1)) > timedelta(minutes=20)
+
+
+@pytest.mark.parametrize(
+    ("value", "asked"),
+    [
+        ("7", timedelta(seconds=7)),
+        ("Mon, 05 Jan 2026 12:00:30 GMT", timedelta(seconds=30)),
+        ("Mon, 05 Jan 2026 11:00:00 GMT", timedelta(0)),
+        ("Mon, 05 Jan 2026 11:00:00", None),
+        ("soon", None),
+        ("", None),
+        ("-1", None),
+        ("9" * 20, None),
+    ],
+)
+def test_retry_after(value: str, asked: timedelta | None) -> None:
+    assert worker.retry_after(value, NOW) == asked
 
 
 def test_what_happens_is_told_within_a_second_as_a_signed_cloud_event(teller: Teller) -> None:
@@ -185,87 +223,52 @@ def test_the_status_alone_says_that_it_was_taken(teller: Teller) -> None:
 def test_a_receiver_that_asks_for_a_pause_gets_it(teller: Teller) -> None:
     with receiving(lambda _: (429, {"Retry-After": "600"})) as receiver:
         teller.subscribe(receiver, types=["event.*"])
-        slow = replace(SHORT, longest=timedelta(minutes=5))
         teller.approve("A")
-        with teller.delivering(slow):
-            receiver.until(lambda receiver: receiver.asked)
-            while not teller.pending() or not teller.pending()[0].error:
-                receiver.until(lambda receiver: receiver.at_once == 0)
-        (waiting,) = teller.pending()
+        with teller.delivering(replace(SHORT, longest=timedelta(minutes=5))):
+            waiting = failed(teller)
     assert (waiting.attempts, waiting.error) == (1, "it answered 429")
-    assert waiting.due_at > teller.service.clock.now()
+    assert waiting.due_at > teller.service.clock.now() + timedelta(minutes=4)
 
 
 def test_healthy_receivers_do_not_wait_for_receivers_that_hang(teller: Teller) -> None:
-    """Twenty that accept and never answer had taken all there was; each has one request of its own now."""
-    hanging = threading.Event()
-
-    def hang(_: dict[str, Any]) -> Answer:
-        hanging.wait(30)
-        return 204, {}
-
-    with receiving(hang) as sick, receiving() as healthy:
-        with teller.delivering(seconds=30):
-            for number in range(20):
-                subscriptions.create(teller.service, SYSTEM, NewSubscription(name=f"sick-{number}", url=sick.url))
-            teller.approve(*EVENTS)
-            sick.until(lambda receiver: receiver.at_once == 20)
-            teller.subscribe(healthy)
-            teller.approve(*EVENTS * 20)
-            healthy.until(lambda receiver: len(receiver.taken) >= 160)
-            assert sick.most_at_once == 20
-            assert healthy.most_at_once <= 4
-        hanging.set()
+    """Twenty that accept and never respond have one request each."""
+    with hanging() as (sick, _), receiving() as healthy, teller.delivering(seconds=30):
+        for number in range(20):
+            subscriptions.create(teller.service, SYSTEM, NewSubscription(name=f"sick-{number}", url=sick.url))
+        teller.approve(*EVENTS)
+        sick.until(lambda receiver: receiver.at_once == 20)
+        teller.subscribe(healthy)
+        teller.approve(*EVENTS * 20)
+        healthy.until(lambda receiver: len(receiver.taken) >= 160)
+        assert sick.most_at_once == 20
+        assert healthy.most_at_once <= 4
 
 
-def test_who_was_served_least_recently_goes_first_and_the_spare_room_is_bounded() -> None:
+def test_the_least_recently_served_goes_first_and_the_spare_room_is_bounded() -> None:
     limit = worker.RequestLimit()
-    now = datetime.now(UTC)
-    one, two = (
-        Subscription(
-            id=key,
-            name=key,
-            url="",
-            secret="",
-            types=(),
-            groups="",
-            statuses=(),
-            status=SubscriptionState.ACTIVE,
-            why="",
-            position=0,
-            created_at=now,
-            by="me",
-        )
-        for key in "ab"
-    )
+    one, two = (replace(PAGER, id=key) for key in "ab")
     limit.sent("a")
     assert limit.in_order([one, two]) == [two, one]
     limit.sent("b")
     assert limit.in_order([two, one]) == [one, two]
     assert [limit.room("a", busy, 16) for busy in (0, 1)] == [1, 0]
-    delivery = Delivery(subscription="a", position=1, lane="E", due_at=now)
+    delivery = Delivery(subscription="a", position=1, lane="E", due_at=NOW)
     taken = worker.Outcome(attempt=worker.Attempt(subscription=one, delivery=delivery))
     limit.record(taken)
     assert [limit.room("a", busy, 16) for busy in (0, 1, 4)] == [4, 3, 0]
     assert [limit.room("a", busy, 0) for busy in (0, 1)] == [1, 0]
-    limit.record(replace(taken, error="no answer"))
+    limit.record(replace(taken, error="no response"))
     assert limit.room("a", 1, 16) == 0
 
 
 def test_nothing_is_lost_when_it_is_stopped_in_the_middle(teller: Teller) -> None:
-    hanging = threading.Event()
-
-    def hang(_: dict[str, Any]) -> Answer:
-        hanging.wait(60)
-        return 200, {}
-
-    with receiving(hang) as receiver:
+    with hanging() as (receiver, respond):
         teller.subscribe(receiver, types=["event.*"])
         with teller.delivering():
             teller.approve(*EVENTS, *EVENTS)
             receiver.until(lambda receiver: receiver.asked)
         assert [each.attempts for each in teller.pending()] == [0] * 16
-        hanging.set()
+        respond.set()
         with teller.delivering():
             receiver.until(lambda receiver: len({event["id"] for event in receiver.taken}) == 16)
             teller.until(pending=0)
@@ -319,6 +322,22 @@ def test_an_answer_from_before_a_replay_does_not_count_for_it(teller: Teller) ->
     assert [int(event["id"]) for event in receiver.taken] == [first, second, first, second]
 
 
+@dataclass
+class FlakyStore:
+    """Fails in a few ways, one after another, before it works."""
+
+    store: Store
+    troubles: list[Exception]
+
+    def read(self) -> AbstractContextManager[Reader]:
+        if self.troubles:
+            raise self.troubles.pop(0)
+        return self.store.read()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+
 def test_a_store_that_is_away_and_a_defect_are_got_over(teller: Teller) -> None:
     flaky = FlakyStore(teller.service.store, [errors.UnavailableError(), ZeroDivisionError()])
     teller.service.store = cast(Store, flaky)
@@ -340,13 +359,11 @@ def test_a_defect_of_ours_is_a_failure_like_any_other(teller: Teller) -> None:
 
     with receiving() as receiver:
         teller.subscribe(receiver, types=["event.*"])
-        worker = Worker(teller.service, Broken(private=EVERYWHERE), pauses=SHORT)
-        worker.start()
+        broken = Worker(teller.service, Broken(private=EVERYWHERE), pauses=SHORT)
+        broken.start()
         teller.approve("A")
-        while not teller.pending() or not teller.pending()[0].error:
-            teller.service.follow_growth().wait(0.005)
-        worker.stop()
-    assert teller.pending()[0].error == "this is a defect: ZeroDivisionError"
+        assert failed(teller).error == "this is a defect: ZeroDivisionError"
+        broken.stop()
 
 
 def test_what_is_no_longer_in_the_journal_holds_nothing_back(teller: Teller, tmp_path: Path) -> None:
@@ -367,14 +384,16 @@ def test_what_is_no_longer_in_the_journal_holds_nothing_back(teller: Teller, tmp
     assert [event["id"] for event in receiver.taken] == [str(second)]
 
 
-def test_a_private_address_is_not_sent_to_once_that_is_no_longer_allowed(teller: Teller) -> None:
+def test_a_private_address_is_refused_when_it_is_given_and_when_it_is_no_longer_allowed(teller: Teller) -> None:
+    strict = Teller(teller.service.store, private=())
+    for url in ("http://127.0.0.1/", "https://10.0.0.1/latest", "https://[::1]/"):
+        with pytest.raises(errors.RefusedError, match="allow_private_targets"):
+            subscriptions.create(strict.service, SYSTEM, NewSubscription(name="pager", url=url))
     with receiving() as receiver:
         teller.subscribe(receiver, types=["event.*"])
         teller.approve("A")
         with teller.delivering(private=()):
-            while not teller.pending() or not teller.pending()[0].error:
-                teller.service.follow_growth().wait(0.005)
-    assert "allow_private_targets" in teller.pending()[0].error
+            assert "allow_private_targets" in failed(teller).error
     assert receiver.asked == []
 
 
@@ -385,28 +404,19 @@ def test_a_subscription_begins_where_it_is_told_and_takes_many_in_pages(teller: 
         receiver.until(lambda receiver: receiver.taken, seconds=2)
 
 
-def test_a_private_target_is_refused_when_it_is_given(teller: Teller) -> None:
-    strict = Teller(teller.service.store, private=())
-    for url in ("http://127.0.0.1/", "https://10.0.0.1/latest", "https://[::1]/"):
-        with pytest.raises(errors.RefusedError, match="allow_private_targets"):
-            subscriptions.create(strict.service, SYSTEM, NewSubscription(name="pager", url=url))
-
-
 def test_on_postgresql_other_processes_take_over(migrated_postgres_url: str) -> None:
-    store: Store = open_store(migrated_postgres_url, migrate=False)
-    another: Store = open_store(migrated_postgres_url, migrate=False)
-    try:
+    with (
+        closing(open_store(migrated_postgres_url, migrate=False)) as store,
+        closing(open_store(migrated_postgres_url, migrate=False)) as another,
+        receiving() as receiver,
+    ):
         mine, theirs = Teller(store), Teller(another)
-        with receiving() as receiver:
-            mine.subscribe(receiver, types=["event.*"])
-            with mine.delivering():
-                mine.approve("A", "B")
-                receiver.until(lambda receiver: len(receiver.taken) == 2)
-            theirs.approve("A", "B")
-            with theirs.delivering():
-                receiver.until(lambda receiver: len(receiver.taken) == 4)
-                mine.until(pending=0)
+        mine.subscribe(receiver, types=["event.*"])
+        with mine.delivering():
+            mine.approve("A", "B")
+            receiver.until(lambda receiver: len(receiver.taken) == 2)
+        theirs.approve("A", "B")
+        with theirs.delivering():
+            receiver.until(lambda receiver: len(receiver.taken) == 4)
+            mine.until(pending=0)
         assert receiver.lanes() == {"A": mine.positions(event="A"), "B": mine.positions(event="B")}
-    finally:
-        store.close()
-        another.close()

@@ -14,7 +14,7 @@ from tests.service.rig import OPERATOR, START, Rig, moment
 from forenotice.core import errors, journal, roles
 from forenotice.service import housekeeping, sessions, tokens
 from forenotice.settings.spans import NEVER
-from forenotice.store import writer
+from forenotice.store import database
 
 HERE = "127.0.0.7"
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -349,7 +349,7 @@ def test_reading_waits_for_no_writer(rig: Rig) -> None:
     with rig.service.store.writer.turn():
         authenticate(rig, made)
         sessions.resume(rig.service, secret, used=True)
-    assert monotonic() - begun < writer.PATIENCE_SECONDS / 2
+    assert monotonic() - begun < database.PATIENCE_SECONDS / 2
     assert tokens.show(rig.service, made.id).last_used_at == rig.clock.now()
     housekeeping.run(rig.service)
     assert (rig.service.used, rig.service.prolonged) == ({}, {})

@@ -12,8 +12,8 @@ from tests.service.rig import OPERATOR, Rig
 from forenotice.core import errors, roles
 from forenotice.core.operations import Kind
 from forenotice.service.service import UnitOfWork
-from forenotice.store import writer
-from forenotice.store.writer import GUESTS, OWN, WriteRequest, WriterQueue
+from forenotice.store import database
+from forenotice.store.database import GUESTS, OWN, WriteRequest, WriterQueue
 
 PATIENCE = 60
 TENANT = replace(OPERATOR, actor="tenant:ada", access=roles.access("tenant", "web"))
@@ -68,7 +68,7 @@ def test_whoever_goes_away_while_it_waits_leaves_its_place() -> None:
 
 
 def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(database, "PATIENCE_SECONDS", 0.05)
     queue = Queue()
     with queue.line.turn(OWN), pytest.raises(errors.UnavailableError, match="writing for too long"):
         queue.join("late", OWN).result(PATIENCE)

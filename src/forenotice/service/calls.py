@@ -12,9 +12,9 @@ from forenotice.core import errors, journal
 from forenotice.core.draft import World
 from forenotice.core.roles import EVERYTHING, Access
 from forenotice.service.service import Service, UnitOfWork
+from forenotice.store.database import WriteRequest
 from forenotice.store.tokens import StoredResponse
 from forenotice.store.transaction import Reader
-from forenotice.store.writer import WriteRequest
 from forenotice.views.base import Response
 
 REMEMBERED = timedelta(hours=24)

@@ -7,7 +7,7 @@ from forenotice.core import errors, lifecycle
 from forenotice.core.lifecycle import StartRequests
 from forenotice.core.timing import ENDED_APPROVABLE
 from forenotice.service.service import Service, UnitOfWork
-from forenotice.store.writer import GUESTS
+from forenotice.store.database import GUESTS
 
 
 class Guests:

@@ -22,9 +22,8 @@ from forenotice.runtime import Runtime
 from forenotice.service import visibility
 from forenotice.service.gates import Gates
 from forenotice.ssrf import OutgoingClient
-from forenotice.store.database import Store
+from forenotice.store.database import OWN, Store, TimeLimit, WriteRequest
 from forenotice.store.transaction import Reader, Transaction
-from forenotice.store.writer import OWN, TimeLimit, WriteRequest
 from forenotice.wire.versions import AS_PUBLISHED, Version
 
 if TYPE_CHECKING:

@@ -134,23 +134,18 @@ def _inspect_sqlite(path: Path) -> str | None:
             f"{log} is not of {path}, which is a backup, but of the database that was there before: move it away"
         )
     # Even a read-only connection makes a log if there is none, unless told that the file is immutable.
-    mode = "ro" if logged else "ro&immutable=1"
-    with closing(sqlite.connect(path, mode)) as connection:
-        return _revision(connection, path)
-
-
-def _revision(connection: sqlite3.Connection, path: Path) -> str | None:
-    tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    if tables and path.stat().st_size <= _CHECKED_BYTES:
-        [found] = connection.execute("PRAGMA quick_check(1)").fetchone()
-        if found != "ok":
-            raise errors.UnsoundError(f"{path} is damaged ({brief(found)}): restore it from a backup")
-    if not tables:
-        return None
-    if "alembic_version" not in tables:
-        raise errors.UnsoundError(f"{path} belongs to another program: name another file")
-    row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
-    return row[0] if row else None
+    with closing(sqlite.connect(path, "ro" if logged else "ro&immutable=1")) as connection:
+        tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if not tables:
+            return None
+        if path.stat().st_size <= _CHECKED_BYTES:
+            [found] = connection.execute("PRAGMA quick_check(1)").fetchone()
+            if found != "ok":
+                raise errors.UnsoundError(f"{path} is damaged ({brief(found)}): restore it from a backup")
+        if "alembic_version" not in tables:
+            raise errors.UnsoundError(f"{path} belongs to another program: name another file")
+        row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+        return row[0] if row else None
 
 
 def free_name(wanted: Path) -> Path:

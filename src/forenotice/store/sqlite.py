@@ -117,10 +117,9 @@ class File:
 
 
 def _look(path: Path) -> os.stat_result | None:
-    try:
+    with suppress(OSError):
         return os.stat(path)
-    except OSError:
-        return None
+    return None
 
 
 def engine(url: URL, file: File) -> Engine:
@@ -190,9 +189,6 @@ class SqliteStore(PooledStore):
             write_mark(self._path, mark)
             self._mark = mark
 
-    def _is_lost(self, connection: Connection) -> bool:  # noqa: ARG002
-        return False
-
     @contextmanager
     def _watched(self, connection: Connection, executor: Executor) -> Iterator[None]:
         assert isinstance(connection, sqlite3.Connection)
@@ -225,15 +221,10 @@ def copy(source: Path, target: Path) -> None:
     """A complete copy of one moment, while others go on; nothing is left behind when it fails."""
     unfinished = target.with_name(target.name + ".unfinished")
     try:
-        with translated():
-            reading, writing = connect(source), sqlite3.connect(unfinished)
-            try:
-                reading.backup(writing)
-                # A single file: without the log beside it.
-                writing.execute("PRAGMA journal_mode = DELETE")
-            finally:
-                writing.close()
-                reading.close()
+        with translated(), closing(connect(source)) as reading, closing(sqlite3.connect(unfinished)) as writing:
+            reading.backup(writing)
+            # A single file: without the log beside it.
+            writing.execute("PRAGMA journal_mode = DELETE")
         unfinished.rename(target)
     finally:
         unfinished.unlink(missing_ok=True)

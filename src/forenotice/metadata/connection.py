@@ -11,6 +11,7 @@ import socket
 import struct
 import sys
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import NamedTuple, Protocol, cast
 
 from forenotice.core import errors
@@ -67,97 +68,61 @@ class Interceptor(Protocol):
         """The connection is lost, and with it these requests that had not had their turn."""
 
 
+@dataclass(slots=True, eq=False)
 class Connection(asyncio.Protocol):
-    __slots__ = (
-        "_allowed",
-        "_arrived",
-        "_choked",
-        "_closing",
-        "_connected",
-        "_discarded",
-        "_first",
-        "_generation",
-        "_guest",
-        "_held",
-        "_interceptor",
-        "_last",
-        "_leaving",
-        "_listener_vm",
-        "_long_poll",
-        "_parser",
-        "_paused",
-        "_position",
-        "_queued",
-        "_refusals_full_at",
-        "_repeat",
-        "_repeated",
-        "_transport",
-        "_unread",
-        "_unsent",
-        "age",
-        "caller",
-        "ended",
-        "endpoint",
-        "peer",
-        "trusted",
-    )
+    endpoint: GuestEndpoint
+    _listener_vm: str | None
+    peer: str | None
+    caller: str | None
+    """Whose connection limit it counts against."""
+    _: KW_ONLY
+    _first: bytes = b""
+    """Bytes that came before there was a transport."""
+    _last: bytes = b""
+    """The rest of the only response."""
+    _transport: asyncio.Transport = field(init=False)
+    _interceptor: Interceptor | None = field(init=False)
+    trusted: bool = field(init=False)
+    _guest: Guest | None = field(default=None, init=False)
+    _generation: int = field(default=-1, init=False)
+    _repeat: bytes = field(default=b"", init=False)
+    """The bytes of a plain poll, while the same may come again; else nothing."""
+    _repeated: Request = field(default=NO_REQUEST, init=False)
+    _parser: RequestParser | None = field(default=None, init=False)
+    _unread: bytes = field(default=b"", init=False)
+    """Received but not parsed yet, from `_position` on; meanwhile nothing more is received."""
+    _position: int = field(default=0, init=False)
+    _queued: bool = field(default=False, init=False)
+    """It is in the fair queue."""
+    _arrived: list[Request] = field(default_factory=list, init=False)
+    _held: Request | None = field(default=None, init=False)
+    """The request whose response is not there yet; later ones wait."""
+    _long_poll: LongPoll | None = field(default=None, init=False)
+    _choked: bool = field(default=False, init=False)
+    """The client does not read its responses."""
+    _unsent: int = field(default=0, init=False)
+    """Bytes that it had not read at the last sweep."""
+    _paused: bool = field(default=False, init=False)
+    _connected: bool = field(default=False, init=False)
+    """There is a transport."""
+    _closing: bool = field(default=True, init=False)
+    """Nothing is read from it: not yet, or not any more."""
+    _leaving: bool = field(default=False, init=False)
+    """It is being closed for the connection limit."""
+    _refusals_full_at: float = field(default=0.0, init=False)
+    """The rate limit of refusals, if the caller is not a VM."""
+    _discarded: int = field(default=0, init=False)
+    """Bytes received after the last response."""
+    ended: bool = field(default=False, init=False)
+    """The client sends no more."""
+    age: int = field(default=0, init=False)
+    """Sweeps since something was last expected or seen."""
+    _allowed: int = field(init=False)
 
-    def __init__(
-        self,
-        endpoint: GuestEndpoint,
-        listener_vm: str | None,
-        peer: str | None,
-        caller: str | None,
-        *,
-        first: bytes = b"",
-        last: bytes = b"",
-    ) -> None:
-        self.endpoint = endpoint
-        self._interceptor = None if endpoint.intercept is None else endpoint.intercept(self)
-        self._listener_vm = listener_vm
-        self.peer = peer
-        self.caller = caller
-        """Whose connection limit it counts against."""
-        self._first = first
-        """Bytes that came before there was a transport."""
-        self._last = last
-        """The rest of the only response."""
-        self.trusted = listener_vm is None and endpoint.callers.trusts(peer)
-        self._guest: Guest | None = None
-        self._generation = -1
-        self._repeat = b""
-        """The bytes of a plain poll, while the same may come again; else nothing."""
-        self._repeated = NO_REQUEST
-        self._parser: RequestParser | None = None
-        self._unread = b""
-        """Received but not parsed yet, from `_position` on; meanwhile nothing more is received."""
-        self._position = 0
-        self._queued = False
-        """It is in the fair queue."""
-        self._arrived: list[Request] = []
-        self._held: Request | None = None
-        """The request whose response is not there yet; later ones wait."""
-        self._long_poll: LongPoll | None = None
-        self._choked = False
-        """The client does not read its responses."""
-        self._unsent = 0
-        """Bytes that it had not read at the last sweep."""
-        self._paused = False
-        self._connected = False
-        """There is a transport."""
-        self._closing = True
-        """Nothing is read from it: not yet, or not any more."""
-        self._leaving = False
-        """It is being closed for the connection limit."""
-        self._refusals_full_at = 0.0
-        """The rate limit of refusals, if the caller is not a VM."""
-        self._discarded = 0
-        """Bytes received after the last response."""
-        self.ended = False
-        """The client sends no more."""
-        self.age = 0
-        """Sweeps since something was last expected or seen."""
-        self._allowed = self._sweeps(endpoint.limits.request_seconds)
+    def __post_init__(self) -> None:
+        self._interceptor = None if self.endpoint.intercept is None else self.endpoint.intercept(self)
+        self.trusted = self._listener_vm is None and self.endpoint.callers.trusts(self.peer)
+        self._allowed = self._sweeps(self.endpoint.limits.request_seconds)
 
     # What the transport calls
 

@@ -1,6 +1,8 @@
 """Long polls: GET with If-None-Match and `Prefer: wait=SECONDS`, held until the document differs or the time is up."""
 
+import asyncio
 import re
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from forenotice.metadata import responses
@@ -21,23 +23,22 @@ def wait_seconds(prefer: str) -> float | None:
     return float(found[2]) if found else None
 
 
+@dataclass(slots=True, eq=False)
 class LongPoll:
     """A poll that is answered when the document changes, its VM leaves the scope, or its time is up."""
 
-    __slots__ = ("_connection", "_guest", "_poll", "_request", "_scope", "_timer")
+    _connection: "Connection"
+    _request: "Request"
+    _poll: "Poll"
+    _guest: Guest
+    _scope: PublishedScope
+    _timer: asyncio.TimerHandle = field(init=False)
 
-    def __init__(
-        self, connection: "Connection", request: "Request", poll: "Poll", guest: Guest, scope: PublishedScope
-    ) -> None:
-        assert poll.wait is not None
-        endpoint = connection.endpoint
-        self._connection = connection
-        self._request = request
-        self._poll = poll
-        self._guest = guest
-        self._scope = scope
-        self._timer = endpoint.loop.call_later(min(poll.wait, endpoint.options.wait_cap), self.end)
-        scope.add_waiter(self)
+    def __post_init__(self) -> None:
+        assert self._poll.wait is not None
+        endpoint = self._connection.endpoint
+        self._timer = endpoint.loop.call_later(min(self._poll.wait, endpoint.options.wait_cap), self.end)
+        self._scope.add_waiter(self)
         endpoint.counters.waits += 1
         endpoint.counters.waiting += 1
 

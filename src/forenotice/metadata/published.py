@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Protocol, TypeVar
@@ -30,36 +31,36 @@ class Waiter(Protocol):
         """The document, or who may see it, may have changed."""
 
 
+@dataclass(slots=True, eq=False, init=False)
 class PublishedScope:
     """One scope: its document, and when its guests last polled."""
 
-    __slots__ = (
-        "_not_modified",
-        "_waiters",
-        "document",
-        "etag",
-        "guests",
-        "heard",
-        "key",
-        "listening",
-        "rendered",
-        "saved",
-    )
+    key: str
+    document: Document
+    etag: str
+    rendered: dict[str, bytes]
+    """Responses by version, rendered when first asked for."""
+    _not_modified: bytes
+    guests: "tuple[Guest, ...]"
+    listening: fleet.Listening
+    heard: float
+    """When a guest last polled."""
+    saved: float
+    """The latest such time that is durable."""
+    _waiters: dict[Waiter, None] | None
 
     def __init__(self, published: Publication, document: Document) -> None:
         self.key = published.key
-        self.guests: tuple[Guest, ...] = ()
-        self._waiters: dict[Waiter, None] | None = None
+        self.guests = ()
+        self._waiters = None
         self.listening = published.listening
         self.heard = self.saved = _unix(published.last_heard)
-        """When a guest last polled, and the latest such time that is durable."""
         self.show(document)
 
     def show(self, document: Document) -> None:
         self.document = document
         self.etag = wire_document.etag(document)
-        self.rendered: dict[str, bytes] = {}
-        """Responses by version, rendered when first asked for."""
+        self.rendered = {}
         self._not_modified = b""
 
     def put(self, published: Publication, document: Document) -> None:
@@ -102,19 +103,18 @@ class PublishedScope:
             waiter.look_again()
 
 
+@dataclass(slots=True, eq=False)
 class Guest:
     """One VM."""
 
-    __slots__ = ("approvals_full_at", "member", "polled", "polls_full_at", "scope")
-
-    def __init__(self, member: Member, scope: PublishedScope) -> None:
-        self.member = member
-        self.scope: PublishedScope | None = scope
-        """None once the VM is gone."""
-        self.polls_full_at = self.approvals_full_at = 0.0
-        """Its two rate buckets."""
-        self.polled = NEVER
-        """When it last polled, to the second; kept nowhere else."""
+    member: Member
+    scope: PublishedScope | None
+    """None once the VM is gone."""
+    polls_full_at: float = 0.0
+    approvals_full_at: float = 0.0
+    """Its two rate buckets."""
+    polled: float = NEVER
+    """When it last polled, to the second; kept nowhere else."""
 
     @property
     def name(self) -> str:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import httptools
@@ -28,43 +29,32 @@ TWO_HOSTS = responses.error(400, "Bad request. Host is given twice: give it once
 UNKNOWN_CODING = responses.error(400, "Bad request. The only transfer coding that is read here is chunked")
 
 
+@dataclass(slots=True, eq=False)
 class Request:
     """One request. It is never changed once it is complete."""
 
-    __slots__ = (
-        "action",
-        "admitted",
-        "body",
-        "complete",
-        "expects",
-        "fault",
-        "head",
-        "method",
-        "persistence",
-        "plain_poll",
-    )
+    head: Head
+    action: Action
+    persistence: Persistence
+    expects: bool = False
+    """It waits for `100 Continue` before it sends its body."""
+    complete: bool = False
+    body: bytes = b""
+    fault: Response | None = None
+    """What is wrong with the body."""
+    admitted: Guest | None = None
+    """Who sent it, if that was checked before its turn."""
+    method: str = field(init=False)
+    plain_poll: checks.Poll | None = field(init=False)
+    """The poll that it is, when it can be answered from memory at once."""
 
-    def __init__(self, head: Head, action: Action, persistence: Persistence, *, expects: bool = False) -> None:
-        self.head = head
-        self.method = head.method
-        self.action = action
-        self.persistence = persistence
-        self.expects = expects
-        """It waits for `100 Continue` before it sends its body."""
+    def __post_init__(self) -> None:
+        self.method, action = self.head.method, self.action
         self.plain_poll = action if isinstance(action, checks.Poll) and action.wait is None else None
-        """The poll that it is, when it can be answered from memory at once."""
-        self.complete = False
-        self.body = b""
-        self.fault: Response | None = None
-        """What is wrong with the body."""
-        self.admitted: Guest | None = None
-        """Who sent it, if that was checked before its turn."""
 
     @classmethod
     def refused(cls, response: Response) -> "Request":
-        request = cls(NO_HEAD, Refuse(response=response), Persistence.CLOSES)
-        request.complete = True
-        return request
+        return cls(NO_HEAD, Refuse(response=response), Persistence.CLOSES, complete=True)
 
 
 class _Stop(Exception):  # noqa: N818 - it is no error: it stops the parser

@@ -301,7 +301,7 @@ class OpenListener:
     def _adopt(
         self, client: socket.socket, peer: str | None, caller: str | None, *, first: bytes = b"", last: bytes = b""
     ) -> None:
-        connection = self._connection(self._endpoint, self._vm, peer, caller, first=first, last=last)
+        connection = self._connection(self._endpoint, self._vm, peer, caller, _first=first, _last=last)
         # Before there is a transport, so that those accepted together are counted.
         self._endpoint.connections.arrive(connection)
         task = self._endpoint.loop.create_task(self._connect(client, connection))

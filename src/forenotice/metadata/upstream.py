@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
@@ -40,15 +41,13 @@ class GuestService(Protocol):
         """When guests of scopes polled, by key; durable when it returns."""
 
 
+@dataclass(slots=True, eq=False)
 class _Pending:
     """An approval that waits for its one outcome. Used on the loop only."""
 
-    __slots__ = ("_done", "approval", "deadline")
-
-    def __init__(self, approval: StartRequests, done: Callable[[Outcome], None]) -> None:
-        self.approval = approval
-        self.deadline: asyncio.TimerHandle | None = None
-        self._done: Callable[[Outcome], None] | None = done
+    approval: StartRequests
+    _done: Callable[[Outcome], None] | None
+    deadline: asyncio.TimerHandle | None = None
 
     def decide(self, outcome: Outcome) -> None:
         done, self._done = self._done, None

@@ -32,25 +32,8 @@ class Awaiting:
     def me(self) -> str:
         return self.runner.run(self.client.me)
 
-    @property
-    def endpoint(self) -> str:
-        return self.client.endpoint
-
-    @property
-    def api_version(self) -> str:
-        return self.client.api_version
-
-    @property
-    def ahead(self) -> float:
-        return self.client.ahead
-
-    @property
-    def patient(self) -> bool:
-        return self.client.patient
-
-    @patient.setter
-    def patient(self, patient: bool) -> None:
-        self.client.patient = patient
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.client, name)
 
     def document(self) -> Document:
         return self.runner.run(self.client.document())

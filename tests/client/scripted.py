@@ -1,9 +1,10 @@
 """A server that answers as a function says, on connections that stay open, and remembers what it was asked."""
 
+import socket
 import socketserver
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 
 
@@ -86,3 +87,17 @@ def scripted(script: Script) -> Iterator[Scripted]:
 def answer(status: str = "200 OK", body: bytes = b"", *headers: str) -> bytes:
     lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+@contextmanager
+def full_port() -> Iterator[int]:
+    """A port where an attempt to connect waits for a place."""
+    with ExitStack() as stack:
+        full = stack.enter_context(socket.socket())
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for _ in range(3):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(full.getsockname())
+        yield full.getsockname()[1]

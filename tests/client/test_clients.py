@@ -1,6 +1,7 @@
 """Both clients over real sockets, through one suite."""
 
 import asyncio
+import re
 import socket
 import struct
 import subprocess
@@ -9,12 +10,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
+from pathlib import Path
 from time import monotonic
 
 import pytest
 from tests.client.both import QUICK, Awaiting, Either, Make
 from tests.client.samples import EVENT, OTHER, STARTED, document
-from tests.client.scripted import Asked, Script, Scripted, answer, scripted
+from tests.client.scripted import Asked, Script, Scripted, answer, full_port, scripted
 
 import forenotice
 from forenotice import AsyncClient, Client, EndpointError, Pace, RefusedError
@@ -27,10 +29,6 @@ SOON = 30.0
 def said(*answers: bytes | None) -> Script:
     """One after another, the last one again and again."""
     return lambda asked, ended: answers[min(asked.number, len(answers) - 1)]
-
-
-def silent(asked: Asked, ended: threading.Event) -> None:
-    ended.wait(90)
 
 
 @pytest.fixture
@@ -175,58 +173,11 @@ def test_what_cannot_be_the_name_of_a_host(make: Make, host: str) -> None:
         client.document()
 
 
-def test_the_variable_says_where(make: Make, server: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FORENOTICE_ENDPOINT", server.url)
-    monkeypatch.setenv("FORENOTICE_NAME", "other")
-    with make(None) as client:
-        (event,) = client.events(mine=True)
-    assert event.type == "Reboot"
-
-
 def test_no_proxy_is_asked(make: Make, server: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     with make(server.url) as client:
         assert client.document().incarnation == 2
-
-
-def test_a_refused_approval_is_seen(make: Make) -> None:
-    refusing = said(answer("400 Bad Request", b'{"error":"no such event"}'), answer("503 Away", b'{"error":"later"}'))
-    with scripted(refusing) as server, make(server.url) as client:
-        with pytest.raises(RefusedError, match="answered 400: no such event"):
-            client.approve("A", "B")
-        with pytest.raises(EndpointError, match="answered 503: later"):
-            client.approve("A")
-    assert server.asked[0].body == b'{"StartRequests":[{"EventId":"A"},{"EventId":"B"}]}'
-
-
-def test_a_server_that_lags_behind_another_takes_nothing_back(make: Make) -> None:
-    """As behind a balancer, when polls reach one server and the other in turn."""
-
-    def one_of_two(asked: Asked, _: threading.Event) -> bytes:
-        if asked.number % 2:
-            body = document(incarnation=2)
-        else:
-            body = document(EVENT, incarnation=3) if asked.number < 20 else document(incarnation=4)
-        return answer("200 OK", body, "Forenotice-Epoch: web-7")
-
-    with scripted(one_of_two) as server, make(server.url) as client:
-        told = [news.document for news in islice(client.follow(), 6) if news.document]
-        assert [each.incarnation for each in told] == [3] * 6
-        assert [client.document().incarnation, len(client.events())] == [3, 1]
-        assert [type(change).__name__ for change in islice(client.watch(), 2)] == ["Appeared", "Gone"]
-        assert len(server.asked) > 20
-
-
-def test_whoever_is_not_patient_is_not_held(make: Make, server: Scripted) -> None:
-    with make(server.url) as client:
-        assert client.patient
-        client.patient = False
-        list(islice(client.follow(), 4))
-        client.patient = True
-        list(islice(client.follow(), 4))
-    held = ["prefer" in asked.headers for asked in server.asked]
-    assert held == [False] * 5 + [True] * 3
 
 
 def test_after_its_end_a_client_says_no_more(make: Make, server: Scripted) -> None:
@@ -252,6 +203,14 @@ def test_an_answer_beyond_all_bounds_is_refused(make: Make) -> None:
 # What the two do in their own ways
 
 
+def held(asked: Asked, ended: threading.Event) -> bytes | None:
+    """Long polls get no response."""
+    if "prefer" in asked.headers:
+        ended.wait(90)
+        return None
+    return answer("200 OK", document(EVENT), 'ETag: "2"')
+
+
 def until_asked(server: Scripted, count: int) -> None:
     deadline = monotonic() + SOON
     while len(server.asked) < count:
@@ -260,11 +219,6 @@ def until_asked(server: Scripted, count: int) -> None:
 
 
 def test_closing_in_another_thread_ends_watching_at_once() -> None:
-    def held(asked: Asked, ended: threading.Event) -> bytes | None:
-        if asked.number:
-            ended.wait(90)
-        return answer("200 OK", document(EVENT), 'ETag: "2"')
-
     with scripted(held) as server:
         client = Client(server.url, pace=QUICK)
         seen: list[Change] = []
@@ -295,12 +249,6 @@ def test_closing_in_another_thread_ends_a_pause() -> None:
 
 
 def test_another_thread_approves_while_a_poll_is_held() -> None:
-    def held(asked: Asked, ended: threading.Event) -> bytes | None:
-        if "prefer" in asked.headers:
-            ended.wait(90)
-            return None
-        return answer("200 OK", document(EVENT), 'ETag: "2"')
-
     with scripted(held) as server, Client(server.url, pace=QUICK) as client:
         thread = threading.Thread(target=lambda: list(client.follow()))
         thread.start()
@@ -314,12 +262,6 @@ def test_another_thread_approves_while_a_poll_is_held() -> None:
 
 
 def test_tasks_share_a_client_and_one_ends_what_others_wait_for() -> None:
-    def held(asked: Asked, ended: threading.Event) -> bytes | None:
-        if "prefer" in asked.headers:
-            ended.wait(90)
-            return None
-        return answer("200 OK", document(EVENT), 'ETag: "2"')
-
     async def run(server: Scripted) -> list[Change]:
         async with AsyncClient(server.url, pace=QUICK) as client:
             watching = asyncio.create_task(collect(client))
@@ -369,19 +311,10 @@ def test_leaving_a_watch_early_leaves_nothing_behind() -> None:
 
 
 def test_an_attempt_to_connect_is_given_up(make: Make) -> None:
-    with socket.socket() as full:
-        full.bind(("127.0.0.1", 0))
-        full.listen(0)
-        waiting = [socket.socket() for _ in range(3)]
-        for each in waiting:
-            each.setblocking(False)
-            each.connect_ex(full.getsockname())
-        begun = monotonic()
-        url = f"http://127.0.0.1:{full.getsockname()[1]}"
-        with make(url, pace=Pace(connect_timeout=0.2)) as client, pytest.raises(EndpointError, match="timed out"):
-            client.document()
-        for each in waiting:
-            each.close()
+    begun = monotonic()
+    pace, given_up = Pace(connect_timeout=0.2), pytest.raises(EndpointError, match="timed out")
+    with full_port() as port, make(f"http://127.0.0.1:{port}", pace=pace) as client, given_up:
+        client.document()
     assert monotonic() - begun < 20
 
 
@@ -423,3 +356,27 @@ def test_both_have_the_same_methods() -> None:
     assert public(Client) == public(AsyncClient)
     assert public(Client) - {"run"} <= public(Awaiting) | {"session"}
     assert Either is not None
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "library.md"
+EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("example", [example for example in EXAMPLES if ".approve(" in example], ids=["sync", "async"])
+def test_the_examples_of_the_page_go_on_when_an_approval_fails(
+    example: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    approvals: list[bytes] = []
+
+    def script(asked: Asked, _: object) -> bytes:
+        if asked.method == "POST":
+            approvals.append(asked.body)
+            return answer("503 Service Unavailable")
+        return answer(body=document() if approvals else document(EVENT))
+
+    with scripted(script) as server:
+        monkeypatch.setenv("FORENOTICE_ENDPOINT", server.url)
+        monkeypatch.setenv("FORENOTICE_NAME", "WestNO_0")
+        exec(compile(example, str(PAGE), "exec"), {"__name__": "__main__"})
+    assert len(approvals) == 1
+    assert "answered 503" in capsys.readouterr().out

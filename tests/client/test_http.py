@@ -5,14 +5,14 @@ import ssl
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from time import monotonic
 
 import pytest
-from tests.client.scripted import Asked, Scripted, answer, scripted
+from tests.client.scripted import Asked, Scripted, answer, full_port, scripted
 
-from forenotice.client.http import Connection, ProtocolError, Response
+from forenotice.client.http import KEPT, Connection, Pool, ProtocolError, Response
 
 SOON = 30.0
 
@@ -210,19 +210,10 @@ def test_closing_ends_a_question_in_another_thread() -> None:
 
 
 def test_closing_ends_an_attempt_to_connect() -> None:
-    with socket.socket() as full:
-        full.bind(("127.0.0.1", 0))
-        full.listen(0)
-        # Whoever comes after these waits for a place.
-        waiting = [socket.socket() for _ in range(3)]
-        for each in waiting:
-            each.setblocking(False)
-            each.connect_ex(full.getsockname())
-        connection = Connection("127.0.0.1", full.getsockname()[1], connect_timeout=60)
+    with full_port() as port:
+        connection = Connection("127.0.0.1", port, connect_timeout=60)
         begun = monotonic()
         error, took = interrupted(connection, lambda: monotonic() > begun + 0.2)
-        for each in waiting:
-            each.close()
     assert isinstance(error, ConnectionAbortedError)
     assert took < 20
 
@@ -257,3 +248,61 @@ def serve_tls(server: socket.socket, context: ssl.SSLContext, times: int) -> Non
                 secured.sendall(answer(body=b"safe"))
         except OSError:
             accepted.close()
+
+
+# Connections that are lent to one borrower at a time
+
+
+class Made:
+    def __init__(self, host: str, port: int) -> None:
+        self.place = (host, port)
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def made() -> list[Made]:
+    return []
+
+
+@pytest.fixture
+def pool(made: list[Made]) -> Pool[Made]:
+    def make(host: str, port: int) -> Made:
+        made.append(Made(host, port))
+        return made[-1]
+
+    return Pool(make)
+
+
+def test_what_is_given_back_is_lent_again_also_after_a_failure(pool: Pool[Made], made: list[Made]) -> None:
+    with pytest.raises(OSError, match="broken"), pool.lend("a", 1):
+        raise OSError("broken")
+    with pool.lend("a", 1) as one, pool.lend("a", 1) as other:
+        assert one is not other
+        assert one.place == ("a", 1)
+    assert len(made) == 2
+
+
+def test_few_are_kept_and_the_oldest_go(pool: Pool[Made], made: list[Made]) -> None:
+    with ExitStack() as stack:
+        for _ in range(5):
+            stack.enter_context(pool.lend("a", 1))
+    assert sum(not each.closed for each in made) == KEPT
+    for port in range(2, 6):
+        with pool.lend("a", port) as connection:
+            assert connection.place == ("a", port)
+    assert [each.closed for each in made] == [*[True] * 7, False, False]
+
+
+def test_the_end_is_for_all_and_for_good(pool: Pool[Made], made: list[Made]) -> None:
+    with pool.lend("a", 1), pool.lend("a", 1):
+        pass
+    with pool.lend("a", 1):
+        pool.close()
+        assert [each.closed for each in made] == [True, True]
+        made[0].closed = made[1].closed = False
+    assert sum(each.closed for each in made) == 1
+    with pytest.raises(ConnectionAbortedError), pool.lend("a", 1):
+        pass

@@ -13,15 +13,12 @@ from tests.client.older import AZURE, OLDEST, WORDS, knowing, refusal, shown, ve
 from tests.client.samples import document, said
 from tests.client.scripted import Asked, Scripted, answer, scripted
 from tests.client.steps import play, remote
-from tests.metadata.running import EVENT as SHOWN
-from tests.metadata.running import running
 
 from forenotice.client import EndpointError, Pace
 from forenotice.client.changes import follow
 from forenotice.client.endpoint import AWAY
 from forenotice.client.negotiation import NAMES, NEWEST, SOON, Negotiation
 from forenotice.core.errors import RefusedError
-from forenotice.settings import Address, Listener
 
 UP_TO_2019_08 = NAMES[: NAMES.index("2019-08-01") + 1]
 
@@ -106,6 +103,7 @@ def test_an_approval_that_is_refused_for_another_reason_is_sent_once(make: Make,
         refusal("Bad request. Required metadata header not specified"),
         refusal("Bad request. The conversion failed"),
         refusal("Bad request. A proxy is in the way", NAMES),
+        refusal(WORDS, ["2016-01-01"]),
         answer("404 Not Found", b'{"error":"no such version"}'),
         answer("400 Bad Request", b'{"error":{"code":"x","message":"version"}}'),
     ],
@@ -128,13 +126,6 @@ def test_an_endpoint_that_refuses_every_version_is_not_asked_in_all_of_them_each
         assert client.api_version == NEWEST
     assert {error.status for error in errors if error} == {400}
     assert asked_in(server) == [*reversed(NAMES), NEWEST, NEWEST, NEWEST, NEWEST]
-
-
-def test_versions_older_than_all_of_ours_are_not_tried(make: Make) -> None:
-    script = knowing(["2016-01-01"], refusal(WORDS, ["2016-01-01"]))
-    with scripted(script) as server, make(server.url) as client, pytest.raises(EndpointError):
-        client.document()
-    assert asked_in(server) == [NEWEST]
 
 
 def upgraded_at(number: int, refused: bytes) -> Callable[[Asked, threading.Event], bytes | None]:
@@ -230,16 +221,3 @@ def test_the_steps_downwards_are_slow_enough_for_the_real_service() -> None:
     played = play(follow(remote(pace=Pace())), *[said(status=400)] * 6, said(document()))
     assert [ask.target[-10:] for ask in played.asks] == [*reversed(NAMES), OLDEST]
     assert played.pauses[:6] == [0.2] * 6
-
-
-def test_our_own_server_is_asked_in_the_newest_version(make: Make) -> None:
-    with running(listeners=[Listener(at=Address(host="127.0.0.1", port=0), vm="web-0")]) as server:
-        with make(server.url) as client:
-            (event,) = client.events(mine=True)
-            client.approve(event)
-            assert client.api_version == NEWEST
-            with pytest.raises(RefusedError):
-                client.approve("no id")
-        assert event.duration_seconds == SHOWN.duration
-        counters = server.server.counters
-        assert (counters.polls_4xx, counters.approvals_2xx, counters.approvals_4xx) == (0, 1, 1)

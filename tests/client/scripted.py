@@ -16,7 +16,9 @@ class Asked:
     """The port it came from."""
     method: str
     target: str
+    protocol: str
     headers: Mapping[str, str]
+    """By name in lower case."""
     body: bytes
 
 
@@ -59,14 +61,27 @@ def scripted(script: Script) -> Iterator[Scripted]:
             while field := self.rfile.readline().decode("latin-1").strip():
                 name, _, value = field.partition(":")
                 headers[name.lower()] = value.strip()
-            body = self.rfile.read(int(headers.get("content-length", 0)))
+            if "expect" in headers:
+                self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            chunked = "transfer-encoding" in headers
+            body = self.chunks() if chunked else self.rfile.read(int(headers.get("content-length", 0)))
+            method, target, protocol = line
             with lock:
-                asked = Asked(len(found.asked), self.client_address[1], line[0], line[1], headers, body)
+                number = len(found.asked)
+                asked = Asked(number, self.client_address[1], method, target, protocol, headers, body)
                 found.asked.append(asked)
             said = script(asked, found.ended)
             if said is not None:
                 self.wfile.write(said)
             return said is not None and b"Connection: close" not in said
+
+        def chunks(self) -> bytes:
+            body = b""
+            while size := int(self.rfile.readline(), 16):
+                body += self.rfile.read(size)
+                self.rfile.readline()
+            self.rfile.readline()
+            return body
 
     class Server(socketserver.ThreadingTCPServer):
         daemon_threads = True

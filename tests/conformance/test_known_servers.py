@@ -9,8 +9,9 @@ from time import monotonic
 from typing import Any
 
 import pytest
+from tests.client.scripted import Asked
 from tests.conformance.test_wrong_server import RESTING, TWO, Case, having, judged
-from tests.conformance.wrong_server import CAPTURED, HEADER, VERSION, Asked, Reply, WrongServer
+from tests.conformance.wrong_server import CAPTURED, HEADER, VERSION, Reply, WrongServer
 
 from forenotice.conformance.endpoint import clauses
 from forenotice.conformance.report import Report, Verdict

@@ -1,7 +1,6 @@
 """An endpoint that is right, but for the mistakes that are switched on. It shares no code with ours."""
 
 import json
-import socketserver
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,6 +11,8 @@ from email.utils import format_datetime
 from time import monotonic
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
+
+from tests.client.scripted import Asked, scripted
 
 KEYS = ["EventId", "EventStatus", "EventType", "ResourceType", "Resources", "NotBefore"]
 ADDED = {"2019-04-01": "Description", "2019-08-01": "EventSource", "2020-07-01": "DurationInSeconds"}
@@ -47,16 +48,6 @@ class Event:
     polls: int = 0
     """It was seen in, as it is now."""
     made: datetime = field(default_factory=lambda: datetime.now(UTC))
-
-
-@dataclass(frozen=True)
-class Asked:
-    method: str
-    target: str
-    protocol: str
-    headers: Mapping[str, str]
-    body: bytes
-    chunked: bool
 
 
 class Refusal(Exception):  # noqa: N818 - it is an answer
@@ -388,7 +379,9 @@ class WrongServer:
             return 304, {"ETag": self._tag()}, b""
         if asked.headers.get("content-type") == "application/x-www-form-urlencoded" and self.has("form-refused"):
             raise Refusal(415, "JSON only")
-        event_ids = self._requested(b"" if asked.chunked and self.has("chunks-unread") else asked.body)
+        event_ids = self._requested(
+            b"" if "transfer-encoding" in asked.headers and self.has("chunks-unread") else asked.body
+        )
         if self.has("all-refused"):
             raise Refusal(400, "No such event")
         live = {self._event.id} if self._event else set()
@@ -454,63 +447,17 @@ class WrongServer:
         return 200, {"Content-Type": "text/plain"}, (f'"{name}"' if self.has("leaf-quoted") else name).encode()
 
 
-class Handler(socketserver.StreamRequestHandler):
-    """One request of one connection."""
-
-    server: "Listening"
-
-    def handle(self) -> None:
-        method, target, protocol = self.rfile.readline().decode().split()
-        headers: dict[str, str] = {}
-        while line := self.rfile.readline().decode().strip():
-            name, _, value = line.partition(":")
-            headers[name.lower()] = value.strip()
-        wrong = self.server.wrong
-        chunked = "transfer-encoding" in headers
-        if "expect" in headers:
-            self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        body = self._chunks() if chunked else self.rfile.read(int(headers.get("content-length", 0)))
-        if wrong.silent or method in wrong.silent_on:
-            # Until the other side gives up.
-            self.rfile.read()
-            return
-        self._send(*wrong.answer(Asked(method, target, protocol, headers, body, chunked)))
-
-    def _chunks(self) -> bytes:
-        found = b""
-        while size := int(self.rfile.readline(), 16):
-            found += self.rfile.read(size)
-            self.rfile.readline()
-        self.rfile.readline()
-        return found
-
-    def _send(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+@contextmanager
+def serving(wrong: WrongServer) -> Iterator[WrongServer]:
+    def respond(asked: Asked, ended: threading.Event) -> bytes:
+        if wrong.silent or asked.method in wrong.silent_on:
+            ended.wait()
+        status, headers, body = wrong.answer(asked)
         lines = [f"HTTP/1.1 {status} X", *(f"{name}: {value}" for name, value in headers.items())]
         if status != 304:
             lines.append(f"Content-Length: {len(body)}")
-        self.wfile.write("\r\n".join([*lines, "Connection: close", "", ""]).encode() + body)
+        return "\r\n".join([*lines, "Connection: close", "", ""]).encode() + body
 
-
-class Listening(socketserver.ThreadingTCPServer):
-    daemon_threads = True
-    request_queue_size = 64
-
-    def __init__(self, wrong: WrongServer) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.wrong = wrong
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A client that has gone is nobody's mistake."""
-
-
-@contextmanager
-def serving(wrong: WrongServer) -> Iterator[WrongServer]:
-    with Listening(wrong) as listening:
-        wrong.url = f"http://127.0.0.1:{listening.server_address[1]}"
-        thread = threading.Thread(target=listening.serve_forever, args=(0.02,))
-        thread.start()
-        try:
-            yield wrong
-        finally:
-            listening.shutdown()
-            thread.join()
+    with scripted(respond) as server:
+        wrong.url = server.url
+        yield wrong

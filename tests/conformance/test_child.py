@@ -68,8 +68,8 @@ def test_what_it_says_last_is_kept(tmp_path: Path) -> None:
     until(lambda: child.exit_code is not None)
     child.end()
     assert child.exit_code == 3
-    assert child.said.endswith("y y the end")
-    assert len(child.said) == LAST_WORDS
+    assert child.output.endswith("y y the end")
+    assert len(child.output) == LAST_WORDS
 
 
 def test_what_cannot_be_run(tmp_path: Path) -> None:

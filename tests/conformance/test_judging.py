@@ -30,7 +30,7 @@ ALREADY = {"life.appears": "expected an event, saw others that are announced alr
 
 
 def told(report: Report, *verdicts: Verdict) -> dict[str, str]:
-    return {finding.clause: finding.told for finding in report.findings if finding.verdict in (verdicts or Verdict)}
+    return {finding.clause: finding.reason for finding in report.findings if finding.verdict in (verdicts or Verdict)}
 
 
 def rate(url: str) -> Finding:
@@ -44,7 +44,7 @@ def test_a_limit_of_requests_says_when_to_come_back() -> None:
         assert rate(ours.url).verdict is PASSED
     with serving(WrongServer()) as wrong:
         wrong.refuses_first, wrong.retry_after = 1, None
-        assert rate(wrong.url).told == "expected Retry-After with seconds or a time, saw none"
+        assert rate(wrong.url).reason == "expected Retry-After with seconds or a time, saw none"
         assert rate(wrong.url).verdict is NOT_APPLICABLE
 
 
@@ -77,7 +77,7 @@ def test_an_endpoint_without_a_document_is_judged_as_far_as_it_goes_and_still_pr
 def test_an_endpoint_that_knows_only_older_versions_is_judged_by_those() -> None:
     asked = ("2017-03-01", "2019-08-01", "2020-07-01")
     report = judged(WrongServer(newest="2019-08-01"), Case(asked, provoked=True))
-    newest = {finding.told for finding in report.findings if finding.where == "2020-07-01"}
+    newest = {finding.reason for finding in report.findings if finding.where == "2020-07-01"}
     assert newest == {"the endpoint knows no version after 2019-08-01"}
     others = [finding for finding in report.findings if finding.where != "2020-07-01"]
     assert {finding.clause for finding in others if finding.verdict is not PASSED} == {"error.rate"}
@@ -88,7 +88,7 @@ def test_an_endpoint_that_knows_fewer_than_three_versions_names_those() -> None:
     report = judged(WrongServer("no-wait", newest="2017-08-01"), Case(every))
     assert having(report, FAILED) == {"wait.held"}
     assert "version.listed" in having(report, PASSED)
-    newer = {finding.told for finding in report.findings if finding.where > "2017-08-01"}
+    newer = {finding.reason for finding in report.findings if finding.where > "2017-08-01"}
     assert newer == {"the endpoint knows no version after 2017-08-01"}
 
 
@@ -104,8 +104,8 @@ def test_an_endpoint_that_knows_no_version_fails_in_each() -> None:
 def test_what_only_we_promise_does_not_fail_others() -> None:
     report = judged(WrongServer("no-wait", "no-allow", "unknown-accepted"), RESTING, strict=False)
     assert having(report, FAILED) == set()
-    found = {finding.clause: finding for finding in report.findings if "--strict" in finding.told}
-    assert {clause: finding.told for clause, finding in found.items()} == {
+    found = {finding.clause: finding for finding in report.findings if "--strict" in finding.reason}
+    assert {clause: finding.reason for clause, finding in found.items()} == {
         "endpoint.allow": "judged only with --strict; expected GET, POST, saw none",
         "wait.held": "judged only with --strict; expected 304 when the time is up, saw 304 at once",
         "approval.unknown-id": "judged only with --strict; expected 400, saw 200",
@@ -230,7 +230,7 @@ def test_where_any_approval_starts_an_event_a_good_one_proves_nothing(mistake: s
     found = {finding.clause: finding for finding in report.findings}
     assert found["approval.no-effect"].request.startswith(f"POST {PATH}?api-version=2020-07-01 [Metadata: true] ")
     for clause in ("approval.accepted", "approval.takes-effect", "approval.many", "approval.id-case"):
-        assert found[clause].told == "an approval of no event starts an event, too (approval.no-effect)"
+        assert found[clause].reason == "an approval of no event starts an event, too (approval.no-effect)"
     assert found["life.gone"].verdict is PASSED
 
 

@@ -105,7 +105,7 @@ def test_the_captured_words_are_told_but_do_not_count_unless_strict() -> None:
         found = {finding.clause: finding for finding in report.findings if finding.clause in wrong}
         assert having(report, FAILED) == ({*wrong, "wait.held"} if strict else set())
         for clause, (expected, seen) in wrong.items():
-            assert f"expected {expected}, saw {seen}" in found[clause].told
+            assert f"expected {expected}, saw {seen}" in found[clause].reason
             assert found[clause].ours
 
 

@@ -15,7 +15,7 @@ from forenotice.core import errors
 from forenotice.programs.process import Group
 
 KEPT = 4096
-"""Bytes of what it said last."""
+"""Bytes of its last output."""
 LAST_WORDS = 400
 """Characters of that for the report."""
 GRACE = 5.0
@@ -39,7 +39,7 @@ class Child:
             raise errors.RefusedError(f"{flag}: {argv[0]!r} cannot be run: {error.strerror}") from None
         self._group = Group(self._process)
         self._mark = f"{MARK}={environment[MARK]}".encode() if environment else b""
-        self._said = b""
+        self._output = b""
         self._listening = threading.Thread(target=self._listen, name="command-output", daemon=True)
         self._listening.start()
 
@@ -49,9 +49,9 @@ class Child:
         return self._process.poll()
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         """Last, on one line."""
-        return " ".join(self._said.decode(errors="replace").split())[-LAST_WORDS:]
+        return " ".join(self._output.decode(errors="replace").split())[-LAST_WORDS:]
 
     def wait(self, seconds: float) -> None:
         """Till it has ended, for so long at most."""
@@ -72,8 +72,8 @@ class Child:
     def _listen(self) -> None:
         assert self._process.stdout is not None
         with self._process.stdout as pipe:
-            while said := os.read(pipe.fileno(), KEPT):
-                self._said = (self._said + said)[-KEPT:]
+            while data := os.read(pipe.fileno(), KEPT):
+                self._output = (self._output + data)[-KEPT:]
 
 
 def _kill_all_with(mark: bytes) -> None:
@@ -112,7 +112,7 @@ class ProvokingCommand:
         if not self._child.exit_code:
             return ""
         self._child.end(self._grace)
-        return f"ended with code {self._child.exit_code}: {self._child.said}"
+        return f"ended with code {self._child.exit_code}: {self._child.output}"
 
     def close(self, *, at_once: bool = False) -> None:
         """With all that it started."""

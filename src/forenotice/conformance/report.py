@@ -39,7 +39,7 @@ class Finding:
         return f"{self.says} (ours)" if self.ours else self.says
 
     @property
-    def told(self) -> str:
+    def reason(self) -> str:
         match self.verdict:
             case Verdict.PASSED:
                 return ""
@@ -79,7 +79,7 @@ class Report:
                 names = ", ".join(finding.where for finding in line[:most])
                 more = f" and {len(line) - most} more" if most is not None and len(line) > most else ""
                 where = f" [{names}{more}]" if len(several) > 1 else ""
-                told = f": {first.told}" if first.told else ""
+                told = f": {first.reason}" if first.reason else ""
                 text = f"{first.clause:<{width}}  {first.sentence}{where}{told}"
                 yield Line(verdict=first.verdict, text=text, request=first.request)
 
@@ -117,11 +117,11 @@ class Report:
             )
             match finding.verdict:
                 case Verdict.FAILED:
-                    told = {"message": _legible(finding.told), "type": "conformance"}
+                    told = {"message": _legible(finding.reason), "type": "conformance"}
                     asked = f"; request: {finding.request}" if finding.request else ""
                     ElementTree.SubElement(case, "failure", told).text = _legible(finding.sentence + asked)
                 case Verdict.NOT_APPLICABLE:
-                    ElementTree.SubElement(case, "skipped", {"message": _legible(finding.told)})
+                    ElementTree.SubElement(case, "skipped", {"message": _legible(finding.reason)})
         ElementTree.indent(root)
         written: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
         return written + b"\n"
@@ -130,7 +130,7 @@ class Report:
         for _, of_clause in groupby(self.findings, key=lambda finding: finding.clause):
             alike: dict[tuple[Verdict, str], list[Finding]] = {}
             for finding in of_clause:
-                alike.setdefault((finding.verdict, changing.sub("", finding.told)), []).append(finding)
+                alike.setdefault((finding.verdict, changing.sub("", finding.reason)), []).append(finding)
             yield from alike.values()
 
 

@@ -88,11 +88,11 @@ SEEN = Evidence(
     recovered_early=frozenset(),
     goes_on=True,
     exit_code=None,
-    said="",
+    output="",
 )
 DEAD: dict[str, Any] = {
     "exit_code": 3,
-    "said": "no JSON",
+    "output": "no JSON",
     "goes_on": False,
     "recovered": [],
     "requests": polls(99),
@@ -270,7 +270,7 @@ def test_a_clause(clause: Clause, changes: dict[str, Any], options: Options, ver
     findings = verdicts.judge(replace(SEEN, **changes), options)
     (finding,) = (each for each in findings if each.clause == clause.id)
     assert finding.verdict is verdict
-    assert finding.told.endswith(told)
+    assert finding.reason.endswith(told)
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_a_handler_that_never_saw_a_document_is_judged_by_that_alone(requests: l
     assert found.pop(verdicts.runs.id).verdict is PASSED
     answered = found.pop(verdicts.is_answered.id)
     assert answered.verdict is FAILED
-    assert seen in answered.told
+    assert seen in answered.reason
     assert {finding.verdict for finding in found.values()} == {NOT_APPLICABLE}
     at_once = verdicts.judge(replace(unseen, exit_code=3), OPTIONS)
     assert [finding.clause for finding in at_once if finding.verdict is FAILED] == [verdicts.runs.id]

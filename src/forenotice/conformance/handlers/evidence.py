@@ -116,8 +116,8 @@ class Evidence:
     """It polled after all was over."""
     exit_code: int | None
     """None: it ran to the end."""
-    said: str
-    """Last."""
+    output: str
+    """Its last."""
 
     @property
     def polls(self) -> list[LoggedRequest]:

@@ -7,9 +7,9 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -112,14 +112,10 @@ def run(
 
 
 def play(situation: Situation, handler: Handler) -> Evidence:
-    at = ANY_PORT
     if handler.in_namespace:
         enter_namespace()
-        at = ENDPOINT
     with tempfile.TemporaryDirectory(prefix="forenotice-conformance-") as folder:
-        trial = Trial(situation, handler, Path(folder))
-        with trial.emulating(at), trial.handling():
-            return trial.watch()
+        return Trial(situation, handler, Path(folder)).play(ENDPOINT if handler.in_namespace else ANY_PORT)
 
 
 def enter_namespace() -> None:
@@ -163,34 +159,26 @@ class Trial:
         """Events that are only about others, who would have approved them by now."""
         self._child: Child | None = None
 
-    @contextmanager
-    def emulating(self, at: Address) -> Iterator[None]:
+    def play(self, at: Address) -> Evidence:
         self._emulator.start(at)
         try:
             self._grow_older()
-            yield
+            with self._handler.starting:
+                self._start()
+            return self._evidence(goes_on=self._watch())
         finally:
+            if self._child is not None:
+                self._child.end()
             self._emulator.stop()
 
-    @contextmanager
-    def handling(self) -> Iterator[None]:
-        with self._handler.starting:
-            if self._handler.stopping.is_set():
-                raise errors.ConflictError("the run was ended: start another one")
-            if self._situation.begins_first:
-                self._emulator.play(self._situation.scenario)
-            folder = str(self._folder)
-            argv = [word.replace(PLACEHOLDER, folder) for word in self._handler.argv]
-            self._child = Child("--client", argv, self._environment())
-            try:
-                self._until(self._saw_document, CROWDED)
-            except BaseException:
-                self._child.end()
-                raise
-        try:
-            yield
-        finally:
-            self._child.end()
+    def _start(self) -> None:
+        if self._handler.stopping.is_set():
+            raise errors.ConflictError("the run was ended: start another one")
+        if self._situation.begins_first:
+            self._emulator.play(self._situation.scenario)
+        argv = [word.replace(PLACEHOLDER, str(self._folder)) for word in self._handler.argv]
+        self._child = Child("--client", argv, self._environment())
+        self._until(self._saw_document, CROWDED)
 
     def _grow_older(self) -> None:
         """No handler comes to a group in which nothing ever happened: there are numbers below the one it sees first."""
@@ -204,23 +192,21 @@ class Trial:
 
         self._emulator.change(happen)
 
-    def watch(self) -> Evidence:
-        situation = self._situation
-        to_notice = self._to_notice
-        goes_on = False
-        if self._until(self._saw_document, self._to_ask):
-            if not situation.begins_first:
-                self._emulator.play(situation.scenario)
-            self._until(self._is_over, 2 * situation.longest.total_seconds() + SPARE)
-            over = monotonic()
-            self._until(lambda: self._has_asked_since(over) and self._has_recovered(), to_notice + SETTLING)
-            self._until(lambda: False, LINGERING)
-            # Whoever does something at every poll has done it again by the second.
-            settled = monotonic()
-            self._until(lambda: self._has_asked_since(settled, times=2), 2 * self._handler.within.total_seconds())
-            # Only now: when all is over, whoever waited for that is just about to ask again.
-            goes_on = self._has_asked_since(over)
-        return self._evidence(goes_on)
+    def _watch(self) -> bool:
+        """Until all is over and settled; whether it polled after that."""
+        if not self._until(self._saw_document, self._to_ask):
+            return False
+        if not self._situation.begins_first:
+            self._emulator.play(self._situation.scenario)
+        self._until(self._is_over, 2 * self._situation.longest.total_seconds() + SPARE)
+        over = monotonic()
+        self._until(lambda: self._has_polled_since(over) and self._has_recovered(), self._to_notice + SETTLING)
+        self._until(lambda: False, LINGERING)
+        # A handler that does something at every poll has done it again by the second.
+        settled = monotonic()
+        self._until(lambda: self._has_polled_since(settled, times=2), 2 * self._handler.within.total_seconds())
+        # Only now: when all is over, a handler that waited for that is just about to poll again.
+        return self._has_polled_since(over)
 
     # Looking
 
@@ -236,7 +222,7 @@ class Trial:
             for event in self._unapproved:
                 with suppress(errors.ConflictError):
                     self._emulator.approve(event.id, event.resources[0])
-            gone = self._running.exit_code is not None or self._handler.stopping.is_set()
+            gone = self._child is None or self._child.exit_code is not None or self._handler.stopping.is_set()
             if gone or monotonic() >= deadline:
                 return False
         return True
@@ -265,8 +251,8 @@ class Trial:
         player = self._emulator.player
         return player is not None and player.done and not self._emulator.simulation.live
 
-    def _has_asked_since(self, moment: float, times: int = 1) -> bool:
-        # Whoever is held until there is news is polling.
+    def _has_polled_since(self, moment: float, times: int = 1) -> bool:
+        # A handler whose long poll is under way is polling.
         return self._emulator.waiting > 0 or sum(poll.monotonic > moment for poll in self._log.polls) >= times
 
     def _has_recovered(self) -> bool:
@@ -284,11 +270,6 @@ class Trial:
     @property
     def _to_ask(self) -> float:
         return self._handler.to_ask + self._to_notice
-
-    @property
-    def _running(self) -> Child:
-        assert self._child is not None
-        return self._child
 
     # What is given, and what is found
 
@@ -333,7 +314,8 @@ class Trial:
             for key, at in moments.items()
         ]
 
-    def _evidence(self, goes_on: bool) -> Evidence:
+    def _evidence(self, *, goes_on: bool) -> Evidence:
+        assert self._child is not None
         return Evidence(
             situation=self._situation,
             me=self._handler.me,
@@ -345,6 +327,6 @@ class Trial:
             recovered=self._recovered.lines(),
             recovered_early=frozenset(self._recovered_early),
             goes_on=goes_on,
-            exit_code=self._running.exit_code,
-            said=self._running.said,
+            exit_code=self._child.exit_code,
+            output=self._child.output,
         )

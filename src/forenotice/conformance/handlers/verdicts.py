@@ -121,8 +121,8 @@ def _not_judged(why: str) -> Judgement:
 def runs(evidence: Evidence, _: Options) -> Judgement:
     fault = evidence.situation.fault
     if evidence.exit_code is not None:
-        said = f"; it said last: {evidence.said}" if evidence.said else ""
-        return _failed("a process that runs", f"that it ended with code {evidence.exit_code}{said}")
+        output = f"; it said last: {evidence.output}" if evidence.output else ""
+        return _failed("a process that runs", f"that it ended with code {evidence.exit_code}{output}")
     if fault and not any(fault in (request.fault or "").split("+") for request in evidence.requests):
         return _not_judged("it asked nothing while the fault was on")
     return PASSED

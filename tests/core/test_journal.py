@@ -24,7 +24,7 @@ def noted() -> Iterator[str]:
     for room in ROOMS:
         for path in sorted((source / room).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.Call) and _name(node.func) in ("note", "_note"):
+                if isinstance(node, ast.Call) and _name(node.func) in ("note", "_note", "_noted"):
                     yield from (action for argument in node.args for action in _actions(argument))
 
 

@@ -1,7 +1,7 @@
 """From a spec to an operation: its notice, its events, and when it may start."""
 
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from forenotice.core import errors, lifecycle, placement, windows
@@ -105,13 +105,14 @@ def announce_in_time(draft: Draft, operation: Operation) -> None:
 def _plan(draft: Draft, operation: Operation) -> None:
     """Operators see it; guests do not."""
     draft.put_operation(operation)
-    _note(draft, "operation.planned", operation, announce_at=operation.due_at, not_before=operation.not_before)
+    times = {"announce_at": operation.due_at, "not_before": operation.not_before}
+    draft.note("operation.planned", operation, **times, **_facts(operation))
 
 
 def announce(draft: Draft, operation: Operation) -> None:
     """Make an event for every scope concerned; start what is born Started, and set when tick looks at the rest."""
     draft.put_operation(operation)
-    _note(draft, "operation.scheduled", operation)
+    draft.note("operation.scheduled", operation, **_facts(operation))
     vms = [draft.vm(name) for name in operation.vms]
     for scope, members in _by_scope(draft, vms):
         wanted = scope.policy.terminate_notice is not None and not members[0].spot
@@ -127,9 +128,8 @@ def announce(draft: Draft, operation: Operation) -> None:
         draft.put_operation(replace(operation, due_at=draft.now))
 
 
-def _note(draft: Draft, action: str, operation: Operation, **times: datetime | None) -> None:
-    facts: Any = {**times, "kind": operation.kind, "vms": list(operation.vms), "reason": operation.reason}
-    draft.note(action, operation, **facts)
+def _facts(operation: Operation) -> dict[str, Any]:
+    return {"kind": operation.kind, "vms": list(operation.vms), "reason": operation.reason}
 
 
 def _vms_of_host(draft: Draft, spec: OperationSpec) -> tuple[str, list[Vm]]:
@@ -231,12 +231,5 @@ def _tell(draft: Draft, operation: Operation, scope: Scope, members: list[Vm]) -
         implied=by == BY_SILENCE,
     )
     draft.put_event(event)
-    draft.note(
-        "event.scheduled",
-        event,
-        host=operation.host,
-        type=event.type,
-        resources=list(event.resources),
-        not_before=event.not_before,
-        approved_by=by,
-    )
+    facts = {"type": event.type, "resources": list(event.resources), "not_before": event.not_before, "approved_by": by}
+    draft.note("event.scheduled", event, host=operation.host, **facts)

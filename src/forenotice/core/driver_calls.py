@@ -129,11 +129,22 @@ def record_result(draft: Draft, operation: Operation, attempt: int, outcome: Out
         return
     operation = replace(operation, claimed_by=None, claimed_until=None)
     if isinstance(outcome, NotYet):
-        _record(draft, replace(operation, due_at=outcome.again_at), Finished(done=outcome.done, failures={}))
+        operation, outcome = replace(operation, due_at=outcome.again_at), Finished(done=outcome.done, failures={})
     else:
         unsaid = {name: UNSAID for name in asked_for(operation) if name not in outcome.done}
         outcome = replace(outcome, failures=unsaid | dict(outcome.failures))
-        _record(draft, replace(operation, failures={}, due_at=draft.now), outcome)
+        operation = replace(operation, failures={}, due_at=draft.now)
+    operation = replace(operation, done=operation.done + outcome.done)
+    if outcome.failures:
+        again = draft.now + draft.timing.retries.pause_after(attempt)
+        operation = replace(operation, failures=outcome.failures, attempt=attempt, due_at=again)
+    draft.put_operation(operation)
+    if outcome.done or outcome.failures:
+        results = {"done": list(outcome.done), "failures": dict(outcome.failures), "calls": list(outcome.calls)}
+        draft.note("driver.failed" if outcome.failures else "driver.finished", operation, attempt=attempt, **results)
+    if operation.kind.traits.moves:
+        for name in outcome.done:
+            lifecycle.move_vm(draft, name, operation)
 
 
 def concerns(operation: Operation, attempt: int, outcome: Finished) -> bool:
@@ -164,24 +175,3 @@ def waits_for_a_host(operation: Operation) -> bool:
 
 def _remaining(operation: Operation) -> tuple[str, ...]:
     return tuple(name for name in operation.vms if name not in operation.done)
-
-
-def _record(draft: Draft, operation: Operation, outcome: Finished) -> None:
-    attempt = operation.attempt + 1
-    operation = replace(operation, done=operation.done + outcome.done)
-    if outcome.failures:
-        again = draft.now + draft.timing.retries.pause_after(attempt)
-        operation = replace(operation, failures=outcome.failures, attempt=attempt, due_at=again)
-    draft.put_operation(operation)
-    if outcome.done or outcome.failures:
-        draft.note(
-            "driver.failed" if outcome.failures else "driver.finished",
-            operation,
-            attempt=attempt,
-            done=list(outcome.done),
-            failures=dict(outcome.failures),
-            calls=list(outcome.calls),
-        )
-    if operation.kind.traits.moves:
-        for name in outcome.done:
-            lifecycle.move_vm(draft, name, operation)

@@ -130,7 +130,16 @@ def _of_started(draft: Draft, operation: Operation) -> Explanation:
         missing = [Blocker(kind=BlockerKind.TARGET_HOST, vm=name, size=size) for name, size in sizes.items()]
         waiting += [_facts(draft, blocker) for blocker in missing]
     if driven and operation.attempt < draft.timing.retries.tries:
-        said.append(_driven(draft, operation))
+        number = f"try {operation.attempt + 1} of {draft.timing.retries.tries}"
+        because = [f"{names(vms)} ({reason})" for reason, vms in by_reason(operation.failures).items()]
+        if not because:
+            # Also after a failed try: a VM that is served since, while another was turned away by a failed host.
+            again = f", {number}" if operation.attempt else ""
+            said.append(f"It started at {moment_told(operation.started_at)}, and the driver is carrying it out{again}.")
+        elif operation.due_at is not None and operation.due_at > draft.now:
+            said.append(f"The driver failed for {names(because)}; {number} is at {moment_told(operation.due_at)}.")
+        else:
+            said.append(f"The driver failed for {names(because)}; it is asked again, {number}.")
         attempt = {"attempt": operation.attempt + 1, "since": operation.started_at}
         waiting.append({"kind": "driver", "vms": driven, **attempt, "failures": dict(operation.failures)})
     if not waiting:
@@ -143,19 +152,6 @@ def _of_started(draft: Draft, operation: Operation) -> Explanation:
         until=None,
         waiting_for=tuple(waiting),
     )
-
-
-def _driven(draft: Draft, operation: Operation) -> str:
-    """Which try the driver makes: the first, a later one, or one after a pause. Its calls may be queued."""
-    number = f"try {operation.attempt + 1} of {draft.timing.retries.tries}"
-    if not operation.failures:
-        # Also after a failed try: a VM that is served since, while another was turned away by its new host's failure.
-        again = f", {number}" if operation.attempt else ""
-        return f"It started at {moment_told(operation.started_at)}, and the driver is carrying it out{again}."
-    because = names(f"{names(vms)} ({reason})" for reason, vms in by_reason(operation.failures).items())
-    pausing = operation.due_at is not None and operation.due_at > draft.now
-    now = f"{number} is at {moment_told(operation.due_at)}" if pausing else f"it is asked again, {number}"
-    return f"The driver failed for {because}; {now}."
 
 
 # What only the process knows that answers
@@ -238,8 +234,8 @@ def _sentence(draft: Draft, alike: list[Blocker], found: list[Blocker]) -> str: 
             who = _who(draft, blocker.event)
             return f"The deletion of {who}, announced earlier, is not approved yet: it waits for that until {until}."
         case BlockerKind.TARGET_HOST:
-            said = placement.without_target({each.vm or "": each.size for each in alike})
-            return f"{said[:1].upper()}{said[1:]}."
+            missing = placement.without_target({each.vm or "": each.size for each in alike})
+            return f"{missing[:1].upper()}{missing[1:]}."
         case BlockerKind.BUDGET:
             scope = draft.scope(blocker.scope or "")
             members = draft.size_of(scope.key)
@@ -279,10 +275,10 @@ def _hours(draft: Draft, blocker: Blocker) -> str:
 def _held_up(draft: Draft, blocker: Blocker) -> str:
     """What an operator must do before the other operation can end."""
     other = draft.operation(blocker.operation) if blocker.operation else None
-    if other is None or other.status is not Status.SCHEDULED or other.rollout is None:
+    rollout = draft.rollout(other.rollout) if other and other.rollout and other.status is Status.SCHEDULED else None
+    if rollout is None or rollout.status is not RolloutStatus.PAUSED:
         return ""
-    paused = draft.rollout(other.rollout).status is RolloutStatus.PAUSED
-    return f" That is a part of rollout {other.rollout}, which is paused: resume or cancel it." if paused else ""
+    return f" That is a part of rollout {rollout.id}, which is paused: resume or cancel it."
 
 
 def _who(draft: Draft, event_id: str | None) -> str:
@@ -293,11 +289,9 @@ def _who(draft: Draft, event_id: str | None) -> str:
 
 
 def _facts(draft: Draft, blocker: Blocker) -> Facts:
-    known: dict[str, object] = {"kind": blocker.kind.value}
-    for name in ("until", "opens_at", "scope", "event", "operation", "vm", "size", "rollout"):
-        value = getattr(blocker, name)
-        if value is not None:
-            known[name] = value
+    nouns = ("until", "opens_at", "scope", "event", "operation", "vm", "size", "rollout")
+    known: dict[str, object] = {noun: value for noun in nouns if (value := getattr(blocker, noun)) is not None}
+    known["kind"] = blocker.kind.value
     event = draft.world.events.get(blocker.event or "")
     if event is not None:
         known |= {"resources": list(event.resources), "since": event.created_at}
@@ -378,18 +372,16 @@ def _before_wave(draft: Draft, rollout: Rollout, waiting: Sequence[RolloutHost],
         found.until, hours = later, "; ".join(map(str, rollout.options.windows))
         said = f"{wave} is planned; guests are told from {moment_told(later)} on, because of its window ({hours})."
         found.add(said, kind=BlockerKind.ANNOUNCEMENT.value, since=found.since, until=later)
-    elif gate is not None and all(_is_put_off(draft, rollout, each.host) for each in waiting):
+    elif gate is not None and all(
+        any(blocker.kind is BlockerKind.ANNOUNCEMENT for blocker in host_blockers(draft, rollout, each.host))
+        for each in waiting
+    ):
         _explain_hosts(draft, rollout, 0, waiting, found)
     elif gate is not None and not (result and result.green):
         state = f"at {moment_told(result.at)} it was red: {result.status}" if result else "it is being asked"
         status = result.status if result else None
         said = f"{wave} waits for its gate {gate}: {state}."
         found.add(said, kind="gate", gate=gate, since=found.since, status=status)
-
-
-def _is_put_off(draft: Draft, rollout: Rollout, host: str) -> bool:
-    """Whether its guests are told later because of a window."""
-    return any(each.kind is BlockerKind.ANNOUNCEMENT for each in host_blockers(draft, rollout, host))
 
 
 def _explain_operations(

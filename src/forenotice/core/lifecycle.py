@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from forenotice.core import errors, fleet, placement, windows
 from forenotice.core.blockers import Blocker, BlockerKind, start_blockers
@@ -109,8 +108,9 @@ def awaits_approval(event: Event) -> bool:
 
 
 def _make_due_if_approved(draft: Draft, operation: Operation) -> None:
-    everywhere = operation.id not in draft.world.awaited_elsewhere
-    if everywhere and all(event.approved for event in draft.live_events_of(operation.id)):
+    if operation.id not in draft.world.awaited_elsewhere and all(
+        event.approved for event in draft.live_events_of(operation.id)
+    ):
         draft.put_operation(replace(operation, due_at=draft.now, held=False))
 
 
@@ -143,11 +143,7 @@ def start(draft: Draft, operation: Operation) -> None:
     draft.note("operation.started", operation, targets=dict(targets))
     for event in draft.live_events_of(operation.id):
         draft.put_event(replace(event, status=Status.STARTED))
-        draft.note("event.started", event, host=operation.host, **_named(event))
-
-
-def _named(event: Event) -> dict[str, Any]:
-    return {"type": event.type, "resources": list(event.resources)}
+        draft.note("event.started", event, host=operation.host, type=event.type, resources=list(event.resources))
 
 
 # End
@@ -159,7 +155,8 @@ def end(draft: Draft, operation: Operation, status: Status) -> None:
     for event in draft.live_events_of(operation.id):
         mine = {name: results[name] for name in event.resources if name in results}
         draft.put_event(replace(event, status=status, ended_at=draft.now))
-        draft.note(f"event.{status.lower()}", event, host=operation.host, results=mine, **_named(event))
+        facts: dict[str, object] = {"type": event.type, "resources": list(event.resources), "results": mine}
+        draft.note(f"event.{status.lower()}", event, host=operation.host, **facts)
         draft.wake(event.scope)
     ended = replace(operation, status=status, ended_at=draft.now, due_at=None, held=False)
     draft.put_operation(replace(ended, claimed_by=None, claimed_until=None))

@@ -1,4 +1,4 @@
-"""What somebody without a token can take: few connections, a small head, and little time."""
+"""What a client without a token can take: few connections, a small head, and little time."""
 
 import asyncio
 import http.client
@@ -18,11 +18,12 @@ from starlette.types import Receive, Scope, Send
 from tests.acceptance.running import until
 from tests.control.running import Control, serving
 
-from forenotice.control import connection_limits, limits, requests
+from forenotice.control import connection_limits, requests
 from forenotice.control.server import ControlServer
 
 POLL = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 HELD = b"POST /v1/hosts HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 9\r\n\r\n"
+CLOSING = POLL.replace(b"Host", b"Connection: close\r\nHost")
 HALF_A_BODY = b"POST /healthz HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
@@ -42,7 +43,7 @@ def rest(connection: socket.socket) -> bytes:
 
 
 def answer(connection: socket.socket) -> bytes:
-    """One whole answer: head and body may come apart."""
+    """One whole response: head and body may come apart."""
     found = b""
     while b"\r\n\r\n" not in found:
         chunk = connection.recv(65536)
@@ -56,10 +57,20 @@ def answer(connection: socket.socket) -> bytes:
     return head
 
 
-@pytest.mark.parametrize("expects", [b"", b"Expect: 100-continue\r\n"])
-def test_a_refusal_reaches_whoever_is_still_sending(control: Control, expects: bytes) -> None:
-    head = b"POST /v1/hosts HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 200000\r\n%b\r\n" % expects
+def exchange(control: Control, sent: bytes) -> bytes:
+    """All that comes for it until the server closes."""
     with connect(control) as connection:
+        connection.sendall(sent)
+        return rest(connection)
+
+
+# Servers are shared where connections are not counted.
+
+
+@pytest.mark.parametrize("expects", [b"", b"Expect: 100-continue\r\n"])
+def test_a_refusal_reaches_a_client_that_is_still_sending(unchanged: Control, expects: bytes) -> None:
+    head = b"POST /v1/hosts HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 200000\r\n%b\r\n" % expects
+    with connect(unchanged) as connection:
         connection.sendall(head)
         assert answer(connection).startswith(b"HTTP/1.1 401")
         if not expects:
@@ -68,15 +79,24 @@ def test_a_refusal_reaches_whoever_is_still_sending(control: Control, expects: b
         assert connection.recv(1) == b""
 
 
-def test_whoever_never_sends_the_rest_is_not_waited_for(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rest_of_a_refused_request_is_not_waited_for(
+    unchanged: Control, monkeypatch: pytest.MonkeyPatch, hasty: None
+) -> None:
     monkeypatch.setattr(connection_limits, "LINGER_SECONDS", 0.1)
     monkeypatch.setattr(connection_limits, "LINGER_BYTES", 1000)
     for size in (0, 5000):
-        with connect(control) as connection:
+        with connect(unchanged) as connection:
             connection.sendall(HELD.replace(b"9\r\n", b"9999\r\nConnection: close\r\n") % b"x")
             assert answer(connection).startswith(b"HTTP/1.1 401")
             connection.sendall(b"x" * size)
             assert rest(connection) == b""
+    monkeypatch.setattr(connection_limits, "LINGER_SECONDS", 1)
+    monkeypatch.setattr(connection_limits, "LINGER_BYTES", 1024 * 1024)
+    with connect(unchanged) as connection:
+        connection.sendall(b"POST /v1/hosts HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n")
+        assert answer(connection).startswith(b"HTTP/1.1 401")
+        connection.settimeout(0.05)
+        until(lambda: is_cut_off(connection))
 
 
 @pytest.fixture
@@ -85,11 +105,9 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("head", [b"", b"GET /", b"GET / HTTP/1.1\r\nX: ", b"\r\n", POLL + b"GET /", POLL + b"\r\n"])
-def test_a_head_must_come_in_time(control: Control, hasty: None, head: bytes) -> None:
+def test_a_head_must_come_in_time(unchanged: Control, hasty: None, head: bytes) -> None:
     begun = time.monotonic()
-    with connect(control) as connection:
-        connection.sendall(head)
-        assert rest(connection).count(b"HTTP/1.1 200") == head.count(POLL)
+    assert exchange(unchanged, head).count(b"HTTP/1.1 200") == head.count(POLL)
     assert time.monotonic() - begun < connection_limits.READ_SECONDS
 
 
@@ -103,69 +121,58 @@ def is_cut_off(connection: socket.socket) -> bool:
         return True
 
 
-def test_a_body_that_nobody_asked_for_does_not_keep_a_connection(control: Control, hasty: None) -> None:
-    with connect(control) as connection:
-        connection.sendall(b"POST /v1/hosts HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n")
-        assert answer(connection).startswith(b"HTTP/1.1 401")
-        connection.settimeout(0.05)
-        until(lambda: is_cut_off(connection))
-
-
 @pytest.mark.parametrize("head", [b"GET /" + b"x" * 200_000, b"GET / HTTP/1.1\r\nX: " + b"x" * 200_000])
-def test_a_head_is_bounded(control: Control, head: bytes) -> None:
-    with connect(control) as connection:
-        connection.sendall(head)
-        assert b"head of the request is too large" in rest(connection)
+def test_a_head_is_bounded(unchanged: Control, head: bytes) -> None:
+    assert b"head of the request is too large" in exchange(unchanged, head)
 
 
-def test_bodies_do_not_count_as_heads(control: Control) -> None:
+@pytest.mark.parametrize("with_token", [True, False])
+def test_a_body_does_not_count_as_a_head_even_after_its_response(control: Control, with_token: bool) -> None:
     body = b" " * 200_000 + b'{"name": "host-a"}'
-    head = b"POST /v1/hosts HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n"
+    token = control.token.encode() if with_token else b"x"
+    head = HELD.replace(b"Length: 9", b"Length: %d" % len(body)) % token
     with connect(control) as connection:
-        connection.sendall(head % (control.token.encode(), len(body)) + body)
-        assert answer(connection).startswith(b"HTTP/1.1 201")
-        connection.sendall(POLL)
+        connection.sendall(head + (body if with_token else b""))
+        assert answer(connection).startswith(b"HTTP/1.1 201" if with_token else b"HTTP/1.1 401")
+        connection.sendall(POLL if with_token else body + POLL)
         assert answer(connection).startswith(b"HTTP/1.1 200")
 
 
-def test_a_body_that_comes_after_its_answer_is_no_head_either(control: Control) -> None:
-    with connect(control) as connection:
-        connection.sendall(b"POST /v1/hosts HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n")
-        assert answer(connection).startswith(b"HTTP/1.1 401")
-        connection.sendall(b"x" * 200_000)
-        connection.sendall(POLL)
-        assert answer(connection).startswith(b"HTTP/1.1 200")
-
-
-def test_two_requests_at_once_are_both_answered(control: Control) -> None:
-    with connect(control) as connection:
-        connection.sendall(POLL + POLL.replace(b"Host", b"Connection: close\r\nHost"))
-        assert rest(connection).count(b"HTTP/1.1 200") == 2
-
-
-def test_of_many_requests_at_once_two_are_answered(control: Control) -> None:
-    with connect(control) as connection:
-        connection.sendall(POLL * 1000)
-        said = rest(connection)
-    assert said.count(b"HTTP/1.1 200") == 2
-    assert said.lower().count(b"connection: close") == 1
-    assert b"400" not in said
+def test_of_requests_at_once_two_are_answered(unchanged: Control) -> None:
+    assert exchange(unchanged, POLL + CLOSING).count(b"HTTP/1.1 200") == 2
+    many = exchange(unchanged, POLL * 1000)
+    assert many.count(b"HTTP/1.1 200") == 2
+    assert many.lower().count(b"connection: close") == 1
+    assert b"400" not in many
 
 
 @pytest.mark.parametrize("garbage", [b"\0\0\0", HALF_A_BODY + b"not a length\r\n"])
-def test_garbage_behind_a_request_does_not_break_its_answer(control: Control, garbage: bytes) -> None:
-    with connect(control) as connection:
-        connection.sendall(POLL + garbage)
-        said = rest(connection)
-    assert said.startswith(b"HTTP/1.1 200")
-    assert said.count(b"HTTP/1.1") == 1
+def test_garbage_behind_a_request_does_not_break_its_response(unchanged: Control, garbage: bytes) -> None:
+    found = exchange(unchanged, POLL + garbage)
+    assert found.startswith(b"HTTP/1.1 200")
+    assert found.count(b"HTTP/1.1") == 1
+    chunked = HELD.replace(b"Content-Length: 9", b"Transfer-Encoding: chunked") % unchanged.token.encode()
+    assert exchange(unchanged, chunked + b"not a length\r\n").startswith(b"HTTP/1.1 400")
 
 
-def test_a_body_that_is_garbage_is_refused_at_once(control: Control) -> None:
-    with connect(control) as connection:
-        chunked = HELD.replace(b"Content-Length: 9", b"Transfer-Encoding: chunked") % control.token.encode()
-        connection.sendall(chunked + b"not a length\r\n")
-        assert rest(connection).startswith(b"HTTP/1.1 400")
+@pytest.mark.parametrize("sent", [b"", b"{"])
+def test_a_body_must_come_in_time(
+    unchanged: Control, monkeypatch: pytest.MonkeyPatch, hasty: None, sent: bytes
+) -> None:
+    monkeypatch.setattr(requests, "BODY_SECONDS", 0.1)
+    found = exchange(unchanged, HELD % unchanged.token.encode() + sent)
+    assert found.startswith(b"HTTP/1.1 408")
+    assert b'"code":"too_slow"' in found
+
+
+def test_a_body_that_keeps_coming_has_more_time(unchanged: Control, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "BODY_SECONDS", 0.1)
+    monkeypatch.setattr(requests, "BYTES_A_SECOND", 1)
+    with connect(unchanged) as connection:
+        connection.sendall(HELD % unchanged.token.encode() + b"{")
+        assert not select.select([connection], [], [], 0.3)[0]
+        connection.sendall(b"}" + b" " * 7)
+        assert answer(connection).startswith(b"HTTP/1.1 400")
 
 
 def test_a_stream_ends_with_its_connection_though_another_request_waits_behind_it() -> None:
@@ -190,7 +197,7 @@ LONG = 1024 * 1024
 
 @contextmanager
 def answering(size: int) -> Iterator[int]:
-    """Something that gives everybody so many bytes, and its port."""
+    """A server whose responses have so many bytes, by its port."""
     body = b"x" * size
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -201,7 +208,7 @@ def answering(size: int) -> Iterator[int]:
 
 
 def unread(port: int, sent: bytes, address: str = "127.0.0.1") -> socket.socket:
-    """A client that asks and does not read."""
+    """A client that sends a request and does not read."""
     made = socket.socket()
     made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     made.settimeout(20)
@@ -220,16 +227,15 @@ def test_clients_that_do_not_read_do_not_shut_an_operator_out(size: int, sent: b
         for _ in range(3):
             begun = time.monotonic()
             with socket.create_connection(("127.0.0.1", port), timeout=60) as operator:
-                operator.sendall(POLL.replace(b"Host", b"Connection: close\r\nHost"))
+                operator.sendall(CLOSING)
                 assert len(rest(operator)) > size
             assert time.monotonic() - begun < connection_limits.READ_SECONDS / 2
 
 
 def test_an_answer_must_be_read_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_limits, "READ_SECONDS", 0.3)
-    closing = POLL.replace(b"Host", b"Connection: close\r\nHost")
     with answering(LONG) as port:
-        for sent in (POLL, closing, POLL + POLL):
+        for sent in (POLL, CLOSING, POLL + POLL):
             with unread(port, sent) as connection:
                 until(partial(is_cut_off, connection))
 
@@ -237,7 +243,7 @@ def test_an_answer_must_be_read_in_time(monkeypatch: pytest.MonkeyPatch) -> None
 def test_an_answer_that_is_read_steadily_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_limits, "READ_SECONDS", 0.2)
     monkeypatch.setattr(connection_limits, "HEAD_SECONDS", 0.2)
-    with answering(LONG) as port, unread(port, POLL.replace(b"Host", b"Connection: close\r\nHost")) as connection:
+    with answering(LONG) as port, unread(port, CLOSING) as connection:
         found, begun = 0, time.monotonic()
         while chunk := connection.recv(32 * 1024):
             found += len(chunk)
@@ -246,7 +252,7 @@ def test_an_answer_that_is_read_steadily_is_not_cut_off(monkeypatch: pytest.Monk
         assert found > LONG
 
 
-def test_whoever_has_most_connections_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_address_with_most_connections_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_limits, "CONNECTIONS", 4)
     with answering(3) as port, ExitStack() as held:
         first = held.enter_context(unread(port, POLL))
@@ -259,7 +265,7 @@ def test_whoever_has_most_connections_makes_room(monkeypatch: pytest.MonkeyPatch
         assert answer(first).startswith(b"HTTP/1.1 200")
 
 
-def test_those_whose_requests_never_cease_do_not_shut_an_operator_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_that_never_cease_do_not_shut_an_operator_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_limits, "CONNECTIONS", 8)
     monkeypatch.setattr(connection_limits, "FEW", 2)
     release, under_way = threading.Event(), threading.Semaphore(0)
@@ -291,7 +297,7 @@ def answers(control: Control) -> bool:
 
 
 @pytest.mark.parametrize("limit", ["CONNECTIONS", "CONNECTIONS_OF_ONE"])
-def test_whoever_is_waited_for_longest_makes_room(
+def test_the_connection_that_is_waited_for_longest_makes_room(
     control: Control, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     monkeypatch.setattr(connection_limits, limit, 3)
@@ -365,38 +371,3 @@ def test_a_place_is_kept_for_this_machine(control: Control, monkeypatch: pytest.
         assert answers(control)
         other.sendall(POLL)
         assert answer(other).startswith(b"HTTP/1.1 200")
-
-
-@pytest.mark.parametrize("sent", [b"", b"{"])
-def test_a_body_must_come_in_time(control: Control, monkeypatch: pytest.MonkeyPatch, hasty: None, sent: bytes) -> None:
-    monkeypatch.setattr(requests, "BODY_SECONDS", 0.1)
-    with connect(control) as connection:
-        connection.sendall(HELD % control.token.encode() + sent)
-        said = rest(connection)
-    assert said.startswith(b"HTTP/1.1 408")
-    assert b'"code":"too_slow"' in said
-
-
-def test_a_body_that_keeps_coming_has_more_time(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "BODY_SECONDS", 0.1)
-    monkeypatch.setattr(requests, "BYTES_A_SECOND", 1)
-    with connect(control) as connection:
-        connection.sendall(HELD % control.token.encode() + b"{")
-        assert not select.select([connection], [], [], 0.3)[0]
-        connection.sendall(b"}" + b" " * 7)
-        assert answer(connection).startswith(b"HTTP/1.1 400")
-
-
-def test_one_token_cannot_have_everything_under_way(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MOST_OF_ONE", 2)
-    other = control.post("/v1/tokens", {"name": "other", "role": "admin"})["token"]
-    with connect(control) as first, connect(control) as second:
-        for connection in (first, second):
-            connection.sendall(HELD.replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n") % control.token.encode())
-            # It is asked for its body, so it is counted.
-            assert answer(connection).startswith(b"HTTP/1.1 100")
-        said = control.ask("GET", "/v1/hosts")
-        assert (said.status, said.headers["retry-after"]) == (429, "1")
-        assert "2 requests of this token" in said.message
-        assert control.ask("GET", "/v1/hosts", token=other).status == 200
-    until(lambda: control.ask("GET", "/v1/hosts").status == 200)

@@ -1,4 +1,4 @@
-"""Operations, events and the history, over HTTP."""
+"""Operations, events and results of drivers, over HTTP."""
 
 from datetime import UTC, datetime, timedelta
 from typing import get_args
@@ -9,9 +9,13 @@ from tests.control.running import Control
 
 from forenotice.core import roles
 from forenotice.core.operations import OF_EVENTS
+from forenotice.core.timing import Timing
+from forenotice.drivers.call_queue import CallQueue, CallTerms, DriverChoice
+from forenotice.drivers.registry import SimulatedDriver
+from forenotice.service import results, tick
 from forenotice.views.base import EventStatus, Page
 from forenotice.views.history import Entry
-from forenotice.views.maintenance import Event, EventExplanation, Operations
+from forenotice.views.maintenance import Event, EventExplanation, Operation, Operations
 
 
 def test_a_restart_is_announced_explained_approved_and_journalled(fleet: Control) -> None:
@@ -67,24 +71,6 @@ def test_all_or_nothing(fleet: Control) -> None:
     assert fleet.get("/v1/operations")["items"] == []
 
 
-def test_history_in_both_directions(fleet: Control) -> None:
-    oldest = fleet.get("/v1/history?limit=1000")["items"]
-    assert [entry["seq"] for entry in oldest] == sorted(entry["seq"] for entry in oldest)
-    assert fleet.listed("/v1/history?newest_first=true", 3) == oldest[::-1]
-    assert fleet.get(f"/v1/history?after={oldest[-2]['seq']}")["items"] == oldest[-1:]
-
-
-def test_history_is_filtered(fleet: Control) -> None:
-    assert [entry["vm"] for entry in fleet.get("/v1/history?action=vm.added&vm=db")["items"]] == ["db"]
-    hosts = fleet.get("/v1/history?action=host.&by=operator:admin")["items"]
-    assert {entry["host"] for entry in hosts} == {"host-a", "host-b", "host-c"}
-    assert fleet.get("/v1/history?until=2020-01-01T00:00:00Z")["items"] == []
-    assert fleet.get("/v1/history?since=2020-01-01T00:00:00%2B02:00")["items"] != []
-    naive = fleet.ask("GET", "/v1/history?since=2020-01-01T00:00:00")
-    assert naive.status == 400
-    assert "since in the query must be a time with its zone" in naive.message
-
-
 def test_no_event_is_planned(fleet: Control) -> None:
     assert get_args(EventStatus) == OF_EVENTS
     assert fleet.get("/v1/events?status=Scheduled")["items"] == []
@@ -92,20 +78,67 @@ def test_no_event_is_planned(fleet: Control) -> None:
     assert (refused.status, "Scheduled, Started" in refused.message) == (400, True)
 
 
-def test_nobody_names_more_than_the_role_may_give(fleet: Control) -> None:
-    refused = fleet.ask("POST", "/v1/operations", {"kind": "restart", "names": [f"vm-{n}" for n in range(10_001)]})
-    assert refused.status == 400
-    assert refused.message == "10,001 names are too many for one command: the role admin may give 10,000 at a time"
-
-
-def test_a_tenant_asks_for_less_at_once_and_in_less_time(fleet: Control, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_role_limits_what_one_command_names_and_how_long_it_takes(
+    fleet: Control, monkeypatch: pytest.MonkeyPatch
+) -> None:
     token = fleet.post("/v1/tokens", {"name": "shop", "role": "tenant", "scopes": "web"})["token"]
-    many = {"kind": "restart", "names": [f"web-{number}" for number in range(1_001)]}
-    refused = fleet.ask("POST", "/v1/operations", many, token=token)
-    assert refused.status == 400
-    assert refused.message == "1,001 names are too many for one command: the role tenant may give 1,000 at a time"
+    for secret, role, most in ((fleet.token, "admin", 10_000), (token, "tenant", 1_000)):
+        many = {"kind": "restart", "names": [f"web-{number}" for number in range(most + 1)]}
+        refused = fleet.ask("POST", "/v1/operations", many, token=secret)
+        assert refused.status == 400
+        assert refused.message.endswith(f"too many for one command: the role {role} may give {most:,} at a time")
     monkeypatch.setattr(roles, "TENANTS_WRITE_SECONDS", 0.0)
     overdue = fleet.ask("POST", "/v1/operations", {"kind": "restart", "names": ["web-0"]}, token=token)
-    assert (overdue.status, overdue.json["error"]["code"], overdue.headers["retry-after"]) == (503, "overdue", "1")
+    assert (overdue.status, overdue.code, overdue.headers["retry-after"]) == (503, "overdue", "1")
     assert "was rolled back: ask for less at once" in overdue.message
     assert fleet.get("/v1/operations")["items"] == []
+
+
+# Results of drivers
+
+
+def await_results(fleet: Control) -> None:
+    choice = DriverChoice(driver=SimulatedDriver(Timing()), terms=CallTerms(awaits_results=True))
+    fleet.service.calls = CallQueue([choice], fleet.service.runtime, fleet.service.nudge.set)
+
+
+def test_the_token_of_a_call_tells_the_result_of_that_call_and_nothing_else(fleet: Control) -> None:
+    [operation] = fleet.post("/v1/operations", {"kind": "hardware-failure", "names": ["host-a"]})["operations"]
+    await_results(fleet)
+    (task,) = tick.tick(fleet.service).tasks
+    key = results.key(fleet.service)
+    path = f"/v1/operations/{operation['id']}/result"
+    result = {"attempt": 1, "done": list(task.vms), "failures": {}}
+    mine = results.token(key, operation["id"], 1)
+    for wrong in (results.token("guessed", operation["id"], 1), f"{mine}0", results.PREFIX, "fnc_a.x.b"):
+        assert fleet.ask("POST", path, result, token=wrong).status == 401
+    for other in ((operation["id"], 2), ("another", 1)):
+        assert fleet.ask("POST", path, result, token=results.token(key, *other)).status == 403
+    for method, elsewhere in (("GET", f"/v1/operations/{operation['id']}"), ("GET", "/v1/vms"), ("GET", "/v1/tokens")):
+        assert fleet.ask(method, elsewhere, token=mine).status == 403
+    assert fleet.ask("POST", path, result, token=mine).status == 200
+    (told,) = fleet.get("/v1/history?action=driver.answered")["items"]
+    assert (told["operation"], told["by"]) == (operation["id"], "driver")
+
+
+def test_a_result_is_taken_once_and_refused_with_the_state(fleet: Control) -> None:
+    [operation] = fleet.post("/v1/operations", {"kind": "hardware-failure", "names": ["host-a"]})["operations"]
+    path = f"/v1/operations/{operation['id']}/result"
+    result = {"attempt": 1, "done": operation["vms"], "failures": {}}
+    refused = fleet.ask("POST", path, result)
+    assert (refused.status, refused.json["error"]["facts"]["status"]) == (409, "Started")
+    await_results(fleet)
+    (task,) = tick.tick(fleet.service).tasks
+    result["done"] = list(task.vms)
+    msgspec.convert(fleet.post(path, result), type=Operation)
+    fleet.post(path, result)
+    failed = {"attempt": 1, "failures": dict.fromkeys(task.vms, "no room")}
+    refused = fleet.ask("POST", path, failed)
+    assert (refused.status, refused.json["error"]["facts"]["done"]) == (409, list(task.vms))
+    refused = fleet.ask("POST", path, {**result, "attempt": 2})
+    assert (refused.status, refused.json["error"]["facts"]["attempt"]) == (409, 1)
+    assert fleet.ask("POST", "/v1/operations/none/result", result).status == 404
+    for wrong in ({}, {"attempt": 0}, {"attempt": 1, "done": "all"}, {**result, "when": "now"}):
+        assert fleet.ask("POST", path, wrong).status == 400
+    (told,) = fleet.get("/v1/history?action=driver.answered")["items"]
+    assert (told["operation"], told["by"]) == (operation["id"], "operator:admin")

@@ -1,8 +1,6 @@
 """/v1/rollouts: asked for, planned, listed, explained, paused, resumed, cancelled."""
 
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -10,7 +8,6 @@ import pytest
 from tests.control.conftest import settled
 from tests.control.running import Control
 
-from forenotice.control import limits
 from forenotice.service import rollouts
 from forenotice.views.base import Page
 from forenotice.views.maintenance import RolloutExplanation
@@ -173,28 +170,6 @@ def test_what_is_not_there(unchanged: Control) -> None:
         said = unchanged.ask(method, f"/v1/rollouts/none{path}")
         assert said.status == 404, path
         assert said.message.startswith("there is no rollout 'none'")
-
-
-def test_plans_are_made_in_turn(fleet: Control, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "EXPENSIVE_PATIENCE_SECONDS", 0.1)
-    busy, go_on = threading.Event(), threading.Event()
-
-    def slow(*arguments: Any) -> Any:
-        busy.set()
-        assert go_on.wait(60)
-        return plan(*arguments)
-
-    plan = rollouts.plan
-    monkeypatch.setattr(rollouts, "plan", slow)
-    with ThreadPoolExecutor(1) as other:
-        first = other.submit(fleet.ask, "POST", "/v1/rollouts/plan", NEW)
-        assert busy.wait(60)
-        refused = fleet.ask("POST", "/v1/rollouts/plan", NEW)
-        assert (refused.status, refused.headers["retry-after"]) == (503, "1")
-        assert "others are planning" in refused.message
-        go_on.set()
-        assert first.result(20).status == 200
-    assert fleet.ask("POST", "/v1/rollouts/plan", NEW).status == 200
 
 
 def test_a_pause_is_as_long_as_the_description_says(fleet: Control) -> None:

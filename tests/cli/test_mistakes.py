@@ -15,6 +15,7 @@ kind = "availability-set"
 web-0 = { host = "rack1-a", group = "web" }
 db = { host = "host-b" }
 """
+ROLLOUT = ("rollout", "start", "--hosts", "*", "--kind", "update")
 USAGE = [
     (("frob",), "No such command 'frob'; see `forenotice -h`"),
     (("vm", "frob"), "No such command 'frob'; see `forenotice vm -h`"),
@@ -43,32 +44,15 @@ USAGE = [
     (("vm", "set", "db", "--tag", "novalue"), "--tag: 'novalue' is not NAME=VALUE"),
     (("group", "add", "g", "--kind", "herd"), "Invalid value for '--kind': 'herd' is not one of"),
     (("group", "set", "web"), "nothing to change"),
-    (
-        ("group", "set", "web", "--max-unavailable", "half"),
-        "Invalid value for '--max-unavailable': 'half' is not a number",
-    ),
+    (("group", "set", "web", "--max-unavailable", "half"), "Invalid value for '--max-unavailable': 'half' is not"),
+    (("host", "set", "a", "--no-address", "--address", "1"), "an option and its --no- form exclude each other"),
+    (("host", "set", "a", "--no-label", "x", "--label", "x=1"), "label x cannot be both set and removed"),
     (("vm", "policy", "db", "--window", "x", "--no-windows"), "an option and its --no- form exclude each other"),
-    (
-        ("group", "policy", "web", "--terminate-notice", "soon"),
-        "Invalid value for '--terminate-notice': 'soon' is not a number",
-    ),
-    (
-        ("fleet", "apply", "fleet.yaml"),
-        "cannot tell whether fleet.yaml is TOML or JSON: give --format toml or --format json",
-    ),
-    (
-        ("fleet", "export", "fleet"),
-        "cannot tell whether fleet is TOML or JSON: give --format toml or --format json",
-    ),
+    (("fleet", "apply", "fleet.yaml"), "cannot tell whether fleet.yaml is TOML or JSON: give --format toml or"),
+    (("fleet", "export", "fleet"), "cannot tell whether fleet is TOML or JSON: give --format toml or"),
     (("vm", "restart", "db", "--notice", "soon"), "Invalid value for '--notice': 'soon' is not a duration"),
-    (
-        ("vm", "restart", "db", "--notice", "9" * 400),
-        f"Invalid value for '--notice': '{'9' * 80}' is too long: give at most 366d",
-    ),
-    (
-        ("vm", "restart", "db", "--notice", "367d"),
-        "Invalid value for '--notice': '367d' is too long: give at most 366d",
-    ),
+    (("vm", "restart", "db", "--notice", "9" * 400), f"Invalid value for '--notice': '{'9' * 80}' is too long: give"),
+    (("vm", "restart", "db", "--notice", "367d"), "Invalid value for '--notice': '367d' is too long: give at most"),
     (("history", "--since", "yesterday"), "Invalid value for '--since': 'yesterday' is not a time"),
     (("vm", "show", "db\udcff"), r"'db\udcff' is not text: give UTF-8"),
     (("vm", "list", "--name", "\udcff"), r"'\udcff' is not text"),
@@ -76,22 +60,13 @@ USAGE = [
     (("vm", "restart", "db", "--reason", "\udcff"), r"'\udcff' is not text"),
     (("host", "cordon", "host-b", "--idempotency-key", "€"), "--idempotency-key must be printable ASCII characters"),
     (("host", "cordon", "host-b", "--idempotency-key", "a\nb"), "--idempotency-key must be printable ASCII characters"),
-    (
-        ("history", "--until", "9999-12-31T23:59:59-14:00"),
-        "Invalid value for '--until': '9999-12-31T23:59:59-14:00' is not a time",
-    ),
-    (("rollout", "start", "--kind", "update"), "Missing option '--hosts'"),
-    (("rollout", "start", "--hosts", "*"), "Missing option '--kind'"),
-    (("rollout", "start", "--hosts", "*", "--kind", "degrade"), "Invalid value for '--kind': 'degrade' is not one of"),
-    (("rollout", "start", "--hosts", "*", "--kind", "update", "--batch", "0"), "Invalid value for '--batch'"),
-    (
-        ("rollout", "start", "--hosts", "*", "--kind", "update", "--pause", "soon"),
-        "Invalid value for '--pause': 'soon' is not a duration",
-    ),
-    (
-        ("rollout", "start", "--hosts", "*", "--kind", "update", "--wait-limit", "soon"),
-        "Invalid value for '--wait-limit': 'soon' is not a duration",
-    ),
+    (("history", "--until", "9999-12-31T23:59:59-14:00"), "Invalid value for '--until': '9999-12-31T23:59:59-14:00'"),
+    ((*ROLLOUT[:4],), "Missing option '--kind'"),
+    ((*ROLLOUT[:2], *ROLLOUT[4:]), "Missing option '--hosts'"),
+    ((*ROLLOUT[:5], "degrade"), "Invalid value for '--kind': 'degrade' is not one of"),
+    ((*ROLLOUT, "--batch", "0"), "Invalid value for '--batch'"),
+    ((*ROLLOUT, "--pause", "soon"), "Invalid value for '--pause': 'soon' is not a duration"),
+    ((*ROLLOUT, "--wait-limit", "soon"), "Invalid value for '--wait-limit': 'soon' is not a duration"),
 ]
 REFUSED = [
     (("vm", "set", "db", "--address", "nowhere"), "'nowhere' is not an IP address"),
@@ -108,52 +83,40 @@ REFUSED = [
     (("host", "cordon", "host-b", "--idempotency-key", ""), "Idempotency-Key must be"),
     (("vm", "restart", "db", "--notice", "1"), "restart needs at least 15 minutes of notice, not 1"),
     (("vm", "evict", "db"), "db is not a spot"),
-    (("event", "show", "none"), "there is no event 'none'"),
     (("event", "explain", "a b"), "event_id in the path"),
 ]
 MISTYPED = [
     (("vm", "show", "web-O"), "there is no VM 'web-O': did you mean web-0?"),
     (("vm", "restart", "wbe-0"), "there is no VM 'wbe-0': did you mean web-0?"),
     (("vm", "add", "x", "--host", "rack1a"), "there is no host 'rack1a': did you mean rack1-a or rack2-a?"),
-    (
-        ("rollout", "start", "--kind", "update", "--hosts", "rack2-a,rack1a"),
-        "there is no host 'rack1a': did you mean rack1-a or rack2-a?",
-    ),
-    (
-        ("rollout", "start", "--kind", "update", "--hosts", "elsewhere"),
-        "there is no host 'elsewhere': see `forenotice host list`",
-    ),
-    (
-        ("rollout", "start", "--kind", "update", "--hosts", "else*"),
-        "no host is selected by 'else*': see `forenotice host list`",
-    ),
+    ((*ROLLOUT[:3], "rack2-a,rack1a", *ROLLOUT[4:]), "there is no host 'rack1a': did you mean rack1-a or rack2-a?"),
+    ((*ROLLOUT[:3], "elsewhere", *ROLLOUT[4:]), "there is no host 'elsewhere': see `forenotice host list`"),
+    ((*ROLLOUT[:3], "else*", *ROLLOUT[4:]), "no host is selected by 'else*': see `forenotice host list`"),
     (("group", "show", "wep"), "there is no group 'wep': did you mean web?"),
-    (("host", "show", "elsewhere"), "there is no host 'elsewhere': see `forenotice host list`"),
+    (("operation", "show", "none"), "there is no operation 'none': see `forenotice operation list --all`"),
     (("event", "show", "none"), "there is no event 'none': see `forenotice event list --all`"),
 ]
 
 
-@pytest.mark.parametrize(("arguments", "said"), USAGE)
-def test_usage(run: Run, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str) -> None:
+@pytest.mark.parametrize(("arguments", "sentence"), USAGE)
+def test_usage(run: Run, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], sentence: str) -> None:
     monkeypatch.setenv("FORENOTICE_TOKEN", "t")
     monkeypatch.setenv("FORENOTICE_CONTROL", "http://127.0.0.1:9")
     ran = run(*arguments)
-    assert (ran.code, ran.err.count("\n")) == (2, 1)
-    assert ran.err.startswith(f"forenotice: {said}")
+    assert (ran.code, ran.err.count("\n"), ran.err.startswith(f"forenotice: {sentence}")) == (2, 1, True), ran.err
 
 
 @pytest.fixture(scope="module")
-def fleet(module_control: Control) -> None:
+def racks(module_control: Control) -> None:
     module_control.post_fleet(FLEET)
 
 
-@pytest.mark.parametrize(("arguments", "said"), REFUSED)
-def test_refusals(cli: Run, fleet: None, arguments: tuple[str, ...], said: str) -> None:
+@pytest.mark.parametrize(("arguments", "sentence"), REFUSED)
+def test_refusals(cli: Run, racks: None, arguments: tuple[str, ...], sentence: str) -> None:
     ran = cli(*arguments)
-    assert (ran.code, ran.err.count("\n")) == (1, 1)
-    assert ran.err.startswith(f"forenotice: {said}")
+    assert (ran.code, ran.err.count("\n"), ran.err.startswith(f"forenotice: {sentence}")) == (1, 1, True), ran.err
 
 
-@pytest.mark.parametrize(("arguments", "said"), MISTYPED)
-def test_what_was_meant(cli: Run, fleet: None, arguments: tuple[str, ...], said: str) -> None:
-    assert cli(*arguments).err == f"forenotice: {said}\n"
+@pytest.mark.parametrize(("arguments", "sentence"), MISTYPED)
+def test_what_was_meant(cli: Run, racks: None, arguments: tuple[str, ...], sentence: str) -> None:
+    assert cli(*arguments).err == f"forenotice: {sentence}\n"

@@ -19,47 +19,36 @@ from forenotice.cli.output import Bar, Output, cell, progress
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0, "0 s"),
-        (0.4, "0 s"),
-        (59, "59 s"),
-        (60, "1 min"),
-        (898, "14 min 58 s"),
-        (3600, "1 h"),
-        (3601, "1 h"),
-        (3660, "1 h 1 min"),
-        (86400 * 7 - 3600, "6 d 23 h"),
-        (-898, "14 min 58 s"),
-    ],
-)
-def test_spans(seconds: float, text: str) -> None:
-    assert times.span(timedelta(seconds=seconds)) == text
+def test_spans() -> None:
+    texts = {
+        0: "0 s",
+        0.4: "0 s",
+        59: "59 s",
+        60: "1 min",
+        898: "14 min 58 s",
+        3601: "1 h",
+        3660: "1 h 1 min",
+        86400 * 7 - 3600: "6 d 23 h",
+        -898: "14 min 58 s",
+    }
+    assert {seconds: times.span(timedelta(seconds=seconds)) for seconds in texts} == texts
 
 
-def test_moments_are_told_relative_and_exact() -> None:
+def test_moments_are_shown_relative_and_exact() -> None:
     assert times.told(NOW + timedelta(minutes=15), NOW) == "in 15 min (2026-01-01 12:15:00 UTC)"
     assert times.told(NOW - timedelta(minutes=30), NOW) == "30 min ago (2026-01-01 11:30:00 UTC)"
     assert times.told(NOW + timedelta(seconds=0.5), NOW) == "now (2026-01-01 12:00:00 UTC)"
     assert times.told(None, NOW) == ""
+    assert Output(json=False, now=NOW).moment(NOW + timedelta(minutes=15)).startswith("in 15 min")
+    assert abs(Output(json=True).now - datetime.now(UTC)) < timedelta(minutes=1)
 
 
-@pytest.mark.parametrize(
-    ("typed", "minutes"),
-    [("20", 20), ("20m", 20), ("90s", 1.5), ("2h", 120), ("7d", 10080), ("1.5 h", 90), ("5min", 5)],
-)
-def test_durations_as_typed(typed: str, minutes: float) -> None:
-    assert times.minutes(typed) == minutes
-
-
-@pytest.mark.parametrize("typed", ["", "-5", "5 weeks", "nan", "1e3", "٣"])
-def test_what_is_no_duration(typed: str) -> None:
-    with pytest.raises(ValueError, match="is not a duration"):
-        times.minutes(typed)
-
-
-def test_moments_as_typed() -> None:
+def test_durations_and_moments_as_typed() -> None:
+    typed = {"20": 20, "20m": 20, "90s": 1.5, "2h": 120, "7d": 10080, "1.5 h": 90, "5min": 5}
+    assert {text: times.minutes(text) for text in typed} == typed
+    for text in ("", "-5", "5 weeks", "nan", "1e3", "٣"):
+        with pytest.raises(ValueError, match="is not a duration"):
+            times.minutes(text)
     assert times.past("2026-01-31", NOW) == datetime(2026, 1, 31, tzinfo=UTC)
     assert times.past("2026-01-31T12:00:00+02:00", NOW) == datetime(2026, 1, 31, 10, tzinfo=UTC)
     assert times.past("90d", NOW) == NOW - timedelta(days=90)
@@ -92,17 +81,12 @@ def test_toml_leaves_out_what_is_nothing() -> None:
     assert dumps({"vms": {"a": {"group": None, "load": 0.5}}}) == "[vms.a]\nload = 0.5\n"
 
 
-def test_cells() -> None:
-    shown = [
-        cell(value).plain
-        for value in (None, "", (), True, False, 0, ["a", 1], {"k": "v", "none": None}, "a\x1bb", "Started")
-    ]
-    assert shown == ["", "", "", "yes", "no", "0", "a, 1", "k=v", "a\N{REPLACEMENT CHARACTER}b", "Started"]
-
-
-def test_output_knows_the_time() -> None:
-    assert Output(json=False, now=NOW).moment(NOW + timedelta(minutes=15)).startswith("in 15 min")
-    assert abs(Output(json=True).now - datetime.now(UTC)) < timedelta(minutes=1)
+def test_cells_and_names() -> None:
+    values = (None, "", (), True, False, 0, ["a", 1], {"k": "v", "none": None}, "a\x1bb", "Started")
+    texts = ["", "", "", "yes", "no", "0", "a, 1", "k=v", "a\N{REPLACEMENT CHARACTER}b", "Started"]
+    assert [cell(value).plain for value in values] == texts
+    assert output.cut(["a", "b", "c"]) == "a, b, c"
+    assert output.cut([str(number) for number in range(15)]) == "0, 1, 2 and 12 more"
 
 
 # Progress is drawn on a terminal's standard error, and nowhere else
@@ -139,7 +123,7 @@ def test_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == ("", "half of it\n")
 
 
-def test_a_fleet_that_is_sent_shows_it(fresh: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fleet_that_is_sent_shows_it(cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "fleet.toml"
     file.write_text("[hosts.new]\n" + "# filled up\n" * 10_000)
     told: list[str] = []
@@ -148,11 +132,11 @@ def test_a_fleet_that_is_sent_shows_it(fresh: Run, tmp_path: Path, monkeypatch: 
         def doing(self, what: str, *, total: float | None = None) -> None:
             told.append(what)
 
-        def done(self, so_far: float, total: float | None = None) -> None:
+        def done(self, so_far: float) -> None:
             told.append("part" if so_far < file.stat().st_size else "all")
 
     monkeypatch.setattr(output, "Bar", Told)
-    assert fresh("fleet", "apply", str(file)).code == 0
+    assert cli("fleet", "apply", str(file)).code == 0
     assert told[0] == "part"
     assert told[-1] == "applying"
     assert told.count("applying") == told.count("all") == 1

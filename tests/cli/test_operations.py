@@ -83,10 +83,11 @@ def test_an_approval_tells_what_is_still_awaited(fresh: Run) -> None:
     assert "Approved" not in fresh("event", "approve", first).out
 
 
-def test_hosts_by_a_selector(fresh: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def hosts(*arguments: str) -> list[str]:
-        return [each["host"] for each in fresh("host", *arguments, "--json").json["operations"]]
+def hosts(run: Run, *arguments: str) -> list[str]:
+    return [each["host"] for each in run("host", *arguments, "--json").json["operations"]]
 
+
+def test_hosts_by_a_selector(fresh: Run) -> None:
     for name in ("host-a", "host-b"):
         fresh("host", "set", name, "--label", "rack=r1")
     fresh("host", "add", "empty", "--label", "rack=r1")
@@ -101,15 +102,17 @@ def test_hosts_by_a_selector(fresh: Run, monkeypatch: pytest.MonkeyPatch) -> Non
     ):
         refused = fresh("host", *arguments)
         assert (refused.code, sentence in refused.err) == (1, True), (arguments, refused)
-    assert hosts("update", "label:rack=r1,!host-b") == ["host-a"], "without the one that has no VMs"
-    assert hosts("reboot", "label:rack=r1", "--notice", "2h") == ["host-a", "host-b"]
-    # Exactly those that are selected are confirmed.
+    assert hosts(fresh, "update", "label:rack=r1,!host-b") == ["host-a"], "without the one that has no VMs"
+    assert hosts(fresh, "reboot", "label:rack=r1", "--notice", "2h") == ["host-a", "host-b"]
+
+
+def test_exactly_the_hosts_that_are_selected_are_confirmed(fresh: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     questions: list[str] = []
     monkeypatch.setattr(commands, "confirm", lambda question, **__: questions.append(question))
-    assert hosts("fail", "host-a", "host-b", "!host-a*") == ["host-b"]
-    assert hosts("fail", "host-?") == ["host-a", "host-b"]
-    asked = "Report {} as failed and redeploy {} VMs now, without notice?"
-    assert questions == [asked.format("host-b", "its"), asked.format("host-a, host-b", "their")]
+    assert hosts(fresh, "fail", "host-?") == ["host-a", "host-b"]
+    fresh("host", "fail", "host-a", "host-b", "!host-a*")
+    question = "Report {} as failed and redeploy {} VMs now, without notice?"
+    assert questions == [question.format("host-a, host-b", "their"), question.format("host-b", "its")]
 
 
 def test_the_same_key_takes_effect_once(fresh: Run) -> None:

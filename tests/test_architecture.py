@@ -28,23 +28,8 @@ SEALED = {
     "toml": (frozenset({"core", "secret_files"}), frozenset[str]()),
     "client": (frozenset({"client", "wire", "core", "clock", "failures"}), frozenset({"h11", "msgspec"})),
     "agent": (
-        frozenset(
-            (
-                "agent",
-                "client",
-                "clock",
-                "limits",
-                "core",
-                "failures",
-                "programs",
-                "runtime",
-                "secret_files",
-                "settings",
-                "toml",
-                "validation",
-                "wire",
-            )
-        ),
+        frozenset({"agent", "client", "clock", "core", "failures", "limits", "programs", "runtime"})
+        | {"secret_files", "settings", "toml", "validation", "wire"},
         frozenset({"apprise", "h11", "kubernetes", "msgspec"}),
     ),
 }
@@ -62,19 +47,10 @@ FORBIDDEN = {
     "conformance": (SHELLS - {"conformance", "emulator", "agent"}) | {"store", "service", "drivers", "delivery"},
     # What rooms of a process share.
     **dict.fromkeys(
-        (
-            "control_socket",
-            "data_directory",
-            "descriptors",
-            "garbage_collection",
-            "logs",
-            "runtime",
-            "settings",
-            "signatures",
-            "ssrf",
-        ),
-        (SHELLS | {"service", "store", "drivers", "delivery"}),
+        ("control_socket", "data_directory", "descriptors", "garbage_collection", "logs", "runtime"),
+        SHELLS | {"service", "store", "drivers", "delivery"},
     ),
+    **dict.fromkeys(("settings", "signatures", "ssrf"), SHELLS | {"service", "store", "drivers", "delivery"}),
     # These put the rest together.
     **dict.fromkeys(("__init__", "__main__", "cli", "demo", "serving"), frozenset[str]()),
 }
@@ -246,68 +222,37 @@ def test_the_sources_keep_to_the_architecture() -> None:
     assert findings(SOURCES) == []
 
 
+PASSED = "takes this from the Runtime, not from"
+CLOCK = "only forenotice.clock reads the system's clock, this uses"
 BAD = [
     ("core/a.py", "import sqlalchemy\n", "1: core may not import the third party sqlalchemy"),
-    ("core/a.py", "import msgspec.json\n", "1: core may not import the third party msgspec.json"),
     ("core/a.py", "from forenotice.wire import dates\n", "1: core may not import forenotice.wire.dates"),
-    ("core/a.py", "from forenotice import clock\n", "1: core may not import forenotice.clock"),
     ("core/a.py", "import os\n\ndef f():\n    from ..store import x\n", "4: core may not import forenotice.store.x"),
     ("core/deep/a.py", "from ...service import x\n", "1: core may not import forenotice.service.x"),
-    ("core/a.py", "import forenotice.cli.main\n", "1: core may not import forenotice.cli.main"),
     ("wire/a.py", "import httptools\n", "1: wire may not import the third party httptools"),
-    ("wire/a.py", "from forenotice import store\n", "1: wire may not import forenotice.store"),
     ("store/a.py", "import forenotice.service\n", "1: store may not import forenotice.service"),
-    ("store/a.py", "from forenotice.control import app\n", "1: store may not import forenotice.control.app"),
     ("drivers/a.py", "from forenotice import store\n", "1: drivers may not import forenotice.store"),
     ("service/a.py", "from forenotice import metadata\n", "1: service may not import forenotice.metadata"),
-    ("service/a.py", "from forenotice.cli import main\n", "1: service may not import forenotice.cli.main"),
     ("service/a.py", "from forenotice import delivery\n", "1: service may not import forenotice.delivery"),
-    (
-        "drivers/a.py",
-        "import time\nx = time.monotonic()\n",
-        "2: drivers takes this from the Runtime, not from time.monotonic",
-    ),
+    ("drivers/a.py", "import time\nx = time.monotonic()\n", f"2: drivers {PASSED} time.monotonic"),
     ("metadata/a.py", "from forenotice import store\n", "1: metadata may not import forenotice.store"),
-    ("metadata/a.py", "from forenotice import control\n", "1: metadata may not import forenotice.control"),
-    ("metadata/a.py", "from forenotice import service\n", "1: metadata may not import forenotice.service"),
     ("emulator/a.py", "from forenotice import store\n", "1: emulator may not import forenotice.store"),
     ("conformance/a.py", "from forenotice import cli\n", "1: conformance may not import forenotice.cli"),
     ("control/a.py", "from forenotice import metadata\n", "1: control may not import forenotice.metadata"),
     ("client/a.py", "import requests\n", "1: client may not import the third party requests"),
-    ("client/a.py", "from forenotice import service\n", "1: client may not import forenotice.service"),
     ("agent/a.py", "import click\n", "1: agent may not import the third party click"),
-    ("agent/a.py", "from forenotice import service\n", "1: agent may not import forenotice.service"),
     ("agent/a.py", "import fcntl\n", "1: only agent/posix.py may use fcntl"),
     ("agent/a.py", "import os\nos.killpg(1, 2)\n", "2: only agent/posix.py may use os.killpg"),
     ("client/a.py", "from socket import AF_UNIX\nx = AF_UNIX\n", "2: only agent/posix.py may use socket.AF_UNIX"),
     ("agent/rules/a.py", "import time\n", "1: the agent's rules may not import time"),
     (
-        "agent/rules/a.py",
-        "from forenotice.agent import journal\n",
-        "1: the agent's rules may not import forenotice.agent.journal",
-    ),
-    ("client.py", "from forenotice import settings\n", "1: client may not import forenotice.settings"),
-    (
         "service/a.py",
         "from datetime import UTC, datetime\nx = datetime.now(UTC)\n",
-        "2: only forenotice.clock reads the system's clock, this uses datetime.datetime.now",
+        f"2: {CLOCK} datetime.datetime.now",
     ),
-    (
-        "cli/a.py",
-        "import datetime as dt\nx = dt.datetime.utcnow()\n",
-        "2: only forenotice.clock reads the system's clock, this uses datetime.datetime.utcnow",
-    ),
-    (
-        "cli/a.py",
-        "import time\n\ndef f(now=time.time): ...\n",
-        "3: only forenotice.clock reads the system's clock, this uses time.time",
-    ),
-    (
-        "cli/a.py",
-        "from time import time as now\nx = now()\n",
-        "2: only forenotice.clock reads the system's clock, this uses time.time",
-    ),
-    ("cli/a.py", "import time\ntime.sleep(1)\n", "2: wait for an event with a timeout rather than with time.sleep"),
+    ("cli/a.py", "import datetime as dt\nx = dt.datetime.utcnow()\n", f"2: {CLOCK} datetime.datetime.utcnow"),
+    ("cli/a.py", "import time\n\ndef f(now=time.time): ...\n", f"3: {CLOCK} time.time"),
+    ("cli/a.py", "from time import time as now\nx = now()\n", f"2: {CLOCK} time.time"),
     (
         "cli/a.py",
         "from time import sleep\nsleep(1)\n",
@@ -315,7 +260,6 @@ BAD = [
     ),
     ("cli/a.py", "x = 1  # pragma: no cover\n", "1: test this rather than excluding it from coverage"),
     ("cli/utils.py", "", "1: name the noun this is about"),
-    ("utils/a.py", "", "1: name the noun this is about"),
 ]
 
 
@@ -325,10 +269,10 @@ def plant(sources: Path, place: str, text: str) -> None:
     path.write_text(text)
 
 
-@pytest.mark.parametrize(("place", "text", "said"), BAD)
-def test_the_checker_shows_what_is_broken_and_where(tmp_path: Path, place: str, text: str, said: str) -> None:
+@pytest.mark.parametrize(("place", "text", "finding"), BAD)
+def test_the_checker_shows_what_is_broken_and_where(tmp_path: Path, place: str, text: str, finding: str) -> None:
     plant(tmp_path, place, text)
-    assert findings(tmp_path) == [f"src/forenotice/{place}:{said}"]
+    assert findings(tmp_path) == [f"src/forenotice/{place}:{finding}"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The demo's lines, for whoever one is and wherever guests are answered."""
+"""The lines that the demo prints, for each VM and each kind of listener."""
 
 import re
 import subprocess
@@ -8,10 +8,12 @@ from pathlib import Path
 from forenotice import demo, settings
 from forenotice.settings import Address
 
+GUESTS = Address(host="127.0.0.1", port=8254)
 
-def lines(at: Address | Path, **flags: object) -> tuple[list[str], str]:
+
+def lines(at: Address | Path = GUESTS, once: str | None = None, /, **flags: object) -> tuple[list[str], str]:
     found = settings.load({"demo": True, "data": "/d", **flags}, {})
-    text = demo.text(at, "127.0.0.1:8255", found)
+    text = demo.text(at, "127.0.0.1:8255", found, once)
     return re.findall(r"^  (.+)$", text, re.MULTILINE), text
 
 
@@ -29,28 +31,20 @@ sys.stdout.flush()
 
 
 def test_the_link_that_signs_in_comes_first() -> None:
-    found = settings.load({"demo": True, "data": "/d"}, {})
-    text = demo.text(Address(host="127.0.0.1", port=8254), "127.0.0.1:8255", found, "s3cret")
-    typed = re.findall(r"^  (.+)$", text, re.MULTILINE)
+    typed, text = lines(GUESTS, "s3cret")
     assert typed[0] == "http://127.0.0.1:8255/sign-in?once=s3cret"
     assert typed[1].startswith("curl ")
-    assert typed[1:] == lines(Address(host="127.0.0.1", port=8254))[0]
+    assert typed[1:] == lines()[0]
+    assert "To start afresh: rm -r /d/demo\n" in text
+    secured, _ = lines(GUESTS, "s3cret", control_certificate="/c", control_key="/k")
+    assert secured[0] == "https://127.0.0.1:8255/sign-in?once=s3cret"
 
 
-def test_the_link_where_there_is_a_certificate() -> None:
-    found = settings.load({"demo": True, "data": "/d", "control_certificate": "/c", "control_key": "/k"}, {})
-    text = demo.text(Address(host="127.0.0.1", port=8254), "localhost:9000", found, "s3cret")
-    assert "\n  https://localhost:9000/sign-in?once=s3cret\n" in text
-
-
-def test_one_restarts_oneself() -> None:
-    typed, text = lines(Address(host="127.0.0.1", port=8254), **{"as": "db"})
+def test_which_vm_the_reader_is() -> None:
+    typed, text = lines(GUESTS, None, **{"as": "db"})
     assert "You are db; as another VM" in text
     assert typed[1].endswith("forenotice vm restart db")
-
-
-def test_a_listener_of_one_vm() -> None:
-    typed, text = lines(Address(host="127.0.0.1", port=8254), metadata=["127.0.0.1:8254=pool_1"])
+    typed, text = lines(metadata=["127.0.0.1:8254=pool_1"])
     assert "You are pool_1.\n" in text
     assert typed[1].endswith("forenotice vm restart pool_1")
 
@@ -63,7 +57,3 @@ def test_through_a_socket() -> None:
     assert all("'http://localhost/metadata/" in line for line in asked)
     assert "--interface" not in text
     assert "forenotice guest" not in text
-
-
-def test_how_to_start_afresh() -> None:
-    assert "To start afresh: rm -r /d/demo\n" in lines(Address(host="127.0.0.1", port=1))[1]

@@ -1,8 +1,9 @@
+"""Child processes: how they end, what they leave behind, and what is ended with them."""
+
 import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -36,6 +37,14 @@ def ran(argv: Sequence[str], *, given: Work | None = None, grace: float = QUICK,
     return Outcome(ok=ended.ok, message=ended.message)
 
 
+def executed(*argv: str, seconds: float = 60, kept: int = process.KEPT, **more: Any) -> process.Ended:
+    program = process.Program(argv=argv, kept=kept)
+    return process.execute(program, RUNTIME, seconds=seconds, stop=threading.Event(), **more)
+
+
+STUBBORN = ("/bin/sh", "-c", "trap '' TERM; while :; do sleep 0.05; done")
+
+
 def stopped_with(mark: Path) -> Work:
     """Work that the agent wants stopped once there is a file."""
     given = work(seconds_left=60.0)
@@ -64,10 +73,6 @@ def pid_in(file: Path) -> int:
     return int(until(lambda: file.exists() and file.read_text().strip()))
 
 
-def test_a_program_succeeds_and_its_last_words_are_kept() -> None:
-    assert sh("echo one; echo two >&2") == Outcome(ok=True, message="one / two")
-
-
 def test_it_inherits_all_but_the_way_to_the_service_manager(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC"):
         monkeypatch.setenv(name, "the agent's")
@@ -81,25 +86,25 @@ def test_it_inherits_all_but_the_way_to_the_service_manager(monkeypatch: pytest.
     assert told == Outcome(ok=True, message='{"a":1} / more kept / 0 / /usr')
 
 
-def test_without_anything_to_read_it_finds_the_end_at_once() -> None:
-    assert sh("cat && echo done") == Outcome(ok=True, message="done")
-
-
-def test_a_program_that_does_not_read_what_it_is_told_comes_to_no_harm() -> None:
-    assert sh("exec <&-; echo fine", stdin=b"x" * 1_000_000) == Outcome(ok=True, message="fine")
-
-
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "ok", "message"),
     [
-        ("echo no such disk >&2; exit 3", "exit code 3: no such disk"),
-        ("exit 3", "exit code 3"),
-        ("kill -9 $$", "ended by signal 9"),
-        ("printf '\\033[31mred\\033[0m \\007bell\\n\\n  \\nlast'; exit 1", "exit code 1: red  bell / last"),
+        ("echo one; echo two >&2", True, "one / two"),
+        # Without anything to read it finds the end at once.
+        ("cat && echo done", True, "done"),
+        ("echo no such disk >&2; exit 3", False, "exit code 3: no such disk"),
+        ("exit 3", False, "exit code 3"),
+        ("kill -9 $$", False, "ended by signal 9"),
+        ("printf '\\033[31mred\\033[0m \\007bell\\n\\n  \\nlast'; exit 1", False, "exit code 1: red  bell / last"),
+        ("printf '\\377\\376 \\000 x'", True, "\ufffd\ufffd   x"),
     ],
 )
-def test_a_failure_says_how_it_ended(text: str, said: str) -> None:
-    assert sh(text) == Outcome(ok=False, message=said)
+def test_how_it_ended_and_its_last_words(text: str, ok: bool, message: str) -> None:
+    assert sh(text) == Outcome(ok=ok, message=message)
+
+
+def test_a_program_need_not_read_its_input() -> None:
+    assert sh("exec <&-; echo fine", stdin=b"x" * 1_000_000) == Outcome(ok=True, message="fine")
 
 
 def test_a_chatty_program_is_read_all_along_and_only_its_end_is_kept() -> None:
@@ -108,10 +113,6 @@ def test_a_chatty_program_is_read_all_along_and_only_its_end_is_kept() -> None:
     assert outcome.message.startswith("... ")
     assert outcome.message.endswith(" / end")
     assert 1500 < len(outcome.message) < 4000
-
-
-def test_bytes_that_are_no_text_do_no_harm() -> None:
-    assert sh("printf '\\377\\376 \\000 x'").message == "\ufffd\ufffd   x"
 
 
 @pytest.mark.parametrize(
@@ -128,28 +129,24 @@ def test_what_cannot_be_started_is_told_plainly(program: str, said: str) -> None
     assert ran([program]) == Outcome(ok=False, message=said)
 
 
-def test_a_file_that_is_no_program_is_told_plainly(tmp_path: Path) -> None:
+def test_a_file_without_an_interpreter_and_a_missing_directory(tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_text("echo no first line with an interpreter\n")
     script.chmod(0o755)
-    outcome = ran([str(script)])
-    assert outcome == Outcome(ok=False, message=f"{script} cannot be run: exec format error")
-
-
-def test_a_directory_that_is_not_there_is_told_plainly() -> None:
+    assert ran([str(script)]).message == f"{script} cannot be run: exec format error"
     outcome = ran(["/bin/true"], directory="/nowhere")
-    assert outcome == Outcome(ok=False, message="the directory /nowhere cannot be used: no such file or directory")
+    assert outcome.message == "the directory /nowhere cannot be used: no such file or directory"
 
 
-@pytest.mark.parametrize("asked", [True, False])
-def test_it_is_stopped_when_its_time_is_up_or_the_agent_asks(asked: bool) -> None:
-    given = work(seconds_left=60.0 if asked else 0.2)
-    if asked:
+@pytest.mark.parametrize(("seconds", "why"), [(60.0, "as the agent asked"), (0.1, "when its time was up"), (-5.0, "")])
+def test_it_is_stopped_when_its_time_is_up_or_the_agent_asks(seconds: float, why: str) -> None:
+    given = work(seconds_left=seconds)
+    if seconds > 1:
         threading.Timer(0.1, given.stop.set).start()
     begun = time.monotonic()
     outcome = sh("sleep 60", given=given)
     assert time.monotonic() - begun < 30
-    assert untimed(outcome) == (False, f"stopped, {'as the agent asked' if asked else 'when its time was up'}")
+    assert untimed(outcome) == (False, f"stopped, {why or 'when its time was up'}")
 
 
 def test_it_is_asked_to_end_and_its_last_words_are_heard(tmp_path: Path) -> None:
@@ -172,10 +169,6 @@ def test_one_that_will_not_end_is_killed_with_all_that_it_started(tmp_path: Path
     )
     assert untimed(outcome) == (False, "stopped, as the agent asked, and killed 0.3 s later")
     until(lambda: not alive(pid_in(pid)))
-
-
-def test_work_that_comes_too_late_is_stopped_at_once() -> None:
-    assert not sh("sleep 60", given=work(seconds_left=-5.0)).ok
 
 
 def test_what_a_stopped_program_started_has_its_time_to_end_too(tmp_path: Path) -> None:
@@ -211,12 +204,9 @@ def test_what_a_program_left_in_the_background_holds_nothing_up_and_goes_on(tmp_
 
 
 def test_where_there_are_no_groups_the_child_alone_is_ended() -> None:
-    asked = process.Program(argv=[sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"])
-    ended = process.execute(asked, RUNTIME, seconds=0.5, stop=threading.Event(), grace=QUICK, family=process.Alone)
-    assert ended.stopped
-    assert ended.code == -15
-    stubborn = process.Program(argv=["/bin/sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"])
-    ended = process.execute(stubborn, RUNTIME, seconds=0.2, stop=threading.Event(), grace=QUICK, family=process.Alone)
+    ended = executed("/bin/sleep", "60", seconds=0.1, family=process.Alone)
+    assert (ended.code, bool(ended.stopped)) == (-15, True)
+    ended = executed(*STUBBORN, seconds=0.2, grace=QUICK, family=process.Alone)
     assert ended.code == -9
     assert ended.message.endswith("when its time was up, and killed 0.3 s later")
 
@@ -232,15 +222,14 @@ def test_one_that_cannot_be_killed_holds_nothing_up() -> None:
         def terminate(self) -> None: ...
         def kill(self) -> None: ...
 
-    program = process.Program(argv=["/bin/sleep", "60"])
-    ended = process.execute(program, RUNTIME, seconds=0.1, stop=threading.Event(), grace=0.1, family=Undying)
+    ended = executed("/bin/sleep", "60", seconds=0.1, grace=0.1, family=Undying)
     assert (ended.ok, ended.code) == (False, None)
     assert ended.message.endswith("when its time was up, and killed 0.1 s later, and is still there")
     started[0].kill()
     started[0].wait(60)
 
 
-def test_the_stubborn_are_not_looked_at_all_the_time() -> None:
+def test_a_stubborn_child_is_not_polled_all_the_time() -> None:
     """Each look reads about every process of the machine."""
     looks = 0
 
@@ -251,14 +240,12 @@ def test_the_stubborn_are_not_looked_at_all_the_time() -> None:
             looks += 1
             return super().alive
 
-    program = process.Program(argv=["/bin/sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"])
-    process.execute(program, RUNTIME, seconds=0.1, stop=threading.Event(), grace=0.5, family=Seen)
+    executed(*STUBBORN, seconds=0.1, grace=0.5, family=Seen)
     assert 5 < looks < 20
 
 
-def test_more_is_kept_for_those_who_ask() -> None:
-    program = process.Program(argv=["/usr/bin/seq", "3000"], kept=100_000)
-    ended = process.execute(program, RUNTIME, seconds=10, stop=threading.Event())
+def test_more_output_is_kept_on_request() -> None:
+    ended = executed("/usr/bin/seq", "3000", kept=100_000)
     assert ended.printed == "".join(f"{number}\n" for number in range(1, 3001))
     assert ended.message == " / ".join(str(number) for number in range(1, 3001))
 
@@ -324,13 +311,12 @@ def test_a_program_finds_everything_as_if_it_had_begun_at_once(locale: dict[str,
 
 def test_a_program_that_cannot_be_run_is_told_apart(tmp_path: Path) -> None:
     def said(name: str) -> str:
+        program = process.Program(argv=[name], directory=str(tmp_path))
         try:
-            program = process.Program(argv=[name], directory=str(tmp_path))
-            return process.execute(
-                program, RUNTIME, seconds=60, stop=threading.Event(), on_start=lambda _: None
-            ).message
+            ended = process.execute(program, RUNTIME, seconds=60, stop=threading.Event(), on_start=lambda _: None)
         except process.ProgramError as error:
             return error.message
+        return ended.message
 
     (tmp_path / "plain").write_text("#!/bin/sh\n")
     (tmp_path / "odd").write_text("#!/nowhere/at/all\n")
@@ -340,7 +326,7 @@ def test_a_program_that_cannot_be_run_is_told_apart(tmp_path: Path) -> None:
     assert said("./odd") == "exit code 1: ./odd cannot be run: No such file or directory"
 
 
-def test_nothing_begins_when_whoever_started_it_has_died() -> None:
+def test_nothing_begins_when_the_agent_has_ended() -> None:
     wait, go = os.pipe()
     os.close(go)
     with pytest.raises(SystemExit, match="the agent has ended"):
@@ -388,7 +374,7 @@ def test_all_that_was_left_behind_is_ended_with_or_without_its_leader(tmp_path: 
 @pytest.mark.parametrize(
     ("last", "later", "marks"), [("wait", 1, MARKS), ("exit", 0, {**MARKS, "FORENOTICE_ATTEMPT": "2"})]
 )
-def test_a_number_that_is_now_anothers_is_left_alone(
+def test_a_number_that_belongs_to_another_group_is_left_alone(
     tmp_path: Path, last: str, later: int, marks: dict[str, str]
 ) -> None:
     with left_behind(FAMILY + last, tmp_path / "pids", 3) as (number, started):
@@ -420,5 +406,5 @@ def test_what_is_too_long_is_cut_between_words(text: str, beginning: str, end: s
         (OSError(5, "A\x1b[2J\n" + "x" * 1000), "a [2j " + "x" * 94),
     ],
 )
-def test_a_fault_is_told_in_a_few_plain_words(error: Exception, said: str) -> None:
+def test_a_reason_is_short_and_plain(error: Exception, said: str) -> None:
     assert process.reason(error) == said

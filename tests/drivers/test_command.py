@@ -47,24 +47,31 @@ def sh(text: str, task: Task = MOVE, **how: object) -> Outcome:
     return driver("/bin/sh", "-c", text, **how).carry_out(task, START)  # type: ignore[arg-type]
 
 
-def output(outcome: Outcome) -> str:
+def finished(outcome: Outcome) -> Finished:
     assert isinstance(outcome, Finished), outcome
-    return str(outcome.calls[0]["output"])
+    assert msgspec.json.encode(outcome.calls), "it fits into the journal"
+    return outcome
+
+
+def output(outcome: Outcome) -> str:
+    return str(finished(outcome).calls[0]["output"])
 
 
 def test_a_program_gets_the_facts_as_words() -> None:
-    outcome = driver("/bin/echo", "{operation}", "{kind}", "{host}", "{vm}/{vm_id}", "{target}", "{event}", "{attempt}")
-    found = outcome.carry_out(MOVE, START)
-    assert isinstance(found, Finished)
+    made = driver("/bin/echo", "{operation}", "{kind}", "{host}", "{vm}/{vm_id}", "{target}", "{event}", "{attempt}")
+    found = finished(made.carry_out(MOVE, START))
     assert (found.done, found.failures) == (("web-0",), {})
     assert output(found) == "o-1 live-migration host-a web-0/1234 host-b E-1 2"
     assert {key: found.calls[0][key] for key in ("vms", "exit_code")} == {"vms": ["web-0"], "exit_code": 0}
+    # Its standard input is empty, there is no shell, and the program itself may depend on the facts.
+    assert output(driver("/bin/cat").carry_out(MOVE, START)) == ""
+    assert output(driver("/bin/echo", "$HOME; {vm} > x").carry_out(MOVE, START)) == "$HOME; web-0 > x"
+    assert output(driver("/bin/{vm}", "x").carry_out(replace(MOVE, vms=("echo",)), START)) == "x"
 
 
 def test_and_as_variables_and_little_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FORENOTICE_TOKEN", "secret")
-    monkeypatch.setenv("SECRET", "secret")
-    monkeypatch.setenv("PASSED", "too")
+    for name, value in (("FORENOTICE_TOKEN", "secret"), ("SECRET", "secret"), ("PASSED", "too")):
+        monkeypatch.setenv(name, value)
     found = dict(word.partition("=")[::2] for word in output(sh("env")).split(" / "))
     ours = {name: value for name, value in found.items() if name.startswith("FORENOTICE_")}
     assert ours == {
@@ -88,41 +95,27 @@ def test_and_as_variables_and_little_else(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_once_for_all_vms_of_a_host() -> None:
-    both = replace(MOVE, vms=("web-0", "db"))
     text = "echo $FORENOTICE_VMS: $FORENOTICE_TARGETS, $FORENOTICE_EVENTS; env | grep -c '^FORENOTICE_VM='; true"
-    outcome = sh(text, both, each="host")
-    assert isinstance(outcome, Finished)
+    outcome = finished(sh(text, replace(MOVE, vms=("web-0", "db")), each="host"))
     assert outcome.done == ("web-0", "db")
     assert output(outcome) == "web-0 db: web-0=host-b db=host-c, E-1 E-2 / 0"
 
 
-def test_a_program_that_fails_says_why() -> None:
-    outcome = sh("echo trying; printf '\\033[31mno such \\007domain\\377\\n' >&2; exit 3")
-    assert isinstance(outcome, Finished)
-    assert outcome.done == ()
+def test_a_program_that_fails_says_why_and_its_output_is_bounded() -> None:
+    outcome = finished(sh("echo trying; printf '\\033[31mno such \\007domain\\377\\n' >&2; exit 3"))
+    assert (outcome.done, outcome.calls[0]["exit_code"]) == ((), 3)
     assert outcome.failures["web-0"].startswith("exit code 3: trying / no such  domain")
-    assert outcome.calls[0]["exit_code"] == 3
     assert all(letter.isprintable() for letter in output(outcome))
-
-
-def test_what_is_told_of_the_output_is_bounded() -> None:
-    outcome = sh("yes | head -c 100000; echo the end; exit 1")
-    assert isinstance(outcome, Finished)
+    outcome = finished(sh("yes | head -c 100000; echo the end; exit 1"))
     assert outcome.failures["web-0"].endswith("the end")
     assert len(outcome.failures["web-0"]) < 400
     assert 1000 < len(output(outcome)) < 10_000
 
 
-def test_stdin_is_empty_and_there_is_no_shell() -> None:
-    assert output(driver("/bin/cat").carry_out(MOVE, START)) == ""
-    assert output(driver("/bin/echo", "$HOME; {vm} > x").carry_out(MOVE, START)) == "$HOME; web-0 > x"
-
-
 def test_when_its_time_is_up_all_that_it_started_is_killed(tmp_path: Path) -> None:
     child = tmp_path / "child"
     outcome = sh(f"trap '' TERM; sleep 60 & echo $! > {child}; wait; wait", seconds=0.3)
-    assert isinstance(outcome, Finished)
-    assert "when its time was up, and killed" in outcome.failures["web-0"]
+    assert "when its time was up, and killed" in finished(outcome).failures["web-0"]
     until(lambda: not alive(int(child.read_text())))
 
 
@@ -152,14 +145,9 @@ def test_a_program_that_is_gone_is_a_failure(tmp_path: Path) -> None:
 
 def test_a_name_is_no_option() -> None:
     strange = replace(MOVE, vms=("--help",))
-    outcome = driver("/bin/echo", "{vm}").carry_out(strange, START)
-    assert isinstance(outcome, Finished)
+    outcome = finished(driver("/bin/echo", "{vm}").carry_out(strange, START))
     assert "a program would take it for an option" in outcome.failures["--help"]
     assert output(driver("/bin/echo", "x={vm}", "-{vm}").carry_out(strange, START)) == "x=--help ---help"
-
-
-def test_a_program_may_depend_on_the_facts() -> None:
-    assert output(driver("/bin/{vm}", "x").carry_out(replace(MOVE, vms=("echo",)), START)) == "x"
 
 
 def alive(pid: int) -> bool:
@@ -168,9 +156,3 @@ def alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-
-
-def test_what_is_told_fits_into_a_journal() -> None:
-    outcome = sh("exit 1")
-    assert isinstance(outcome, Finished)
-    assert msgspec.json.encode(outcome.calls)

@@ -1,17 +1,17 @@
-"""The driver's file: what it may say, and what is said when it is wrong."""
+"""The driver's file: what it may have, and what a mistake in it leads to; without one, drivers are simulated."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from forenotice.core.driver_calls import Finished, NotYet, Task
 from forenotice.core.fleet import Host
 from forenotice.core.operations import Kind
 from forenotice.core.timing import Retries
 from forenotice.drivers import file, registry
 from forenotice.drivers.call_queue import CallTerms, Driver
 from forenotice.drivers.command import CommandDriver
-from forenotice.drivers.registry import SimulatedDriver
 from forenotice.drivers.webhook import WebhookDriver
 from forenotice.runtime import Runtime
 
@@ -101,17 +101,11 @@ def test_the_first_driver_that_selects_a_host_is_its_driver(tmp_path: Path) -> N
     assert chosen == {"by name": 1, "by label": 2, "neither": 3}
 
 
-def test_without_a_file_it_is_simulated() -> None:
-    driver, terms, retries = open_one(None, 60)
-    assert isinstance(driver, SimulatedDriver)
-    assert (retries, terms.at_once_per_host) == (Retries(), None)
-
-
 WEBHOOK = 'driver = "webhook"\nurl = "https://127.0.0.1/"\nsecret_file = "FOLDER/secret"\n'
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "reason"),
     [
         ("driver = ", "is not TOML"),
         ("", 'must be "command" or "webhook"'),
@@ -147,48 +141,60 @@ WEBHOOK = 'driver = "webhook"\nurl = "https://127.0.0.1/"\nsecret_file = "FOLDER
         ("at_once = 1" + SEVERAL, "at_once in FILE is not known"),
     ],
 )
-def test_a_mistake_is_named_with_what_would_be_right(tmp_path: Path, text: str, said: str) -> None:
+def test_a_mistake_is_named_with_what_would_be_right(tmp_path: Path, text: str, reason: str) -> None:
     path = written(tmp_path, text.replace("FOLDER", str(tmp_path)))
     with pytest.raises(file.DriverFileError) as found:
         open_one(path, 1)
-    assert said.replace("FOLDER", str(tmp_path)).replace("FILE", str(path)) in found.value.message
+    assert reason.replace("FOLDER", str(tmp_path)).replace("FILE", str(path)) in found.value.message
     assert str(path) in found.value.message
 
 
 @pytest.mark.parametrize(
-    ("content", "ca", "said"),
+    ("content", "mode", "ca", "reason"),
     [
-        (b"short", "", "is too short: give at least 16 characters"),
-        (b"\xff" * 20, "", "cannot be read: it is not text"),
-        (
-            b"long enough for anybody",
-            'ca_file = "/no/such/file"',
-            "ca_file: /no/such/file cannot be used: No such file",
-        ),
+        (b"short", 0o600, "", "is too short: give at least 16 characters"),
+        (b"\xff" * 20, 0o600, "", "cannot be read: it is not text"),
+        (b"long enough for all", 0o600, 'ca_file = "/no/such"', "ca_file: /no/such cannot be used: No such file"),
+        (b"long enough for all", 0o644, "", r"secret_file: .*/secret can be read by other users \(mode 0644\)"),
     ],
 )
-def test_files_that_the_file_names_are_read_at_the_start(tmp_path: Path, content: bytes, ca: str, said: str) -> None:
+def test_files_that_the_file_names_are_read_at_the_start(
+    tmp_path: Path, content: bytes, mode: int, ca: str, reason: str
+) -> None:
     (tmp_path / "secret").write_bytes(content)
-    (tmp_path / "secret").chmod(0o600)
-    with pytest.raises(file.DriverFileError, match=said):
+    (tmp_path / "secret").chmod(mode)
+    with pytest.raises(file.DriverFileError, match=reason):
         open_one(written(tmp_path, WEBHOOK.replace("FOLDER", str(tmp_path)) + ca), 1)
 
 
-def test_a_secret_that_others_can_read_is_refused(tmp_path: Path) -> None:
-    secret = tmp_path / "secret"
-    secret.write_text("long enough for anybody")
-    secret.chmod(0o644)
-    with pytest.raises(file.DriverFileError, match=r"secret_file: .*/secret can be read by other users \(mode 0644\)"):
-        open_one(written(tmp_path, WEBHOOK.replace("FOLDER", str(tmp_path))), 1)
-
-
-def test_nobody_else_says_what_is_run(tmp_path: Path) -> None:
-    given = written(tmp_path, WEBHOOK.replace("FOLDER", str(tmp_path)))
-    given.chmod(0o666)
-    with pytest.raises(file.DriverFileError, match=r"driver.toml can be changed by other users \(mode 0666\)"):
-        open_one(given, 1)
-
-
-def test_there_must_be_a_file(tmp_path: Path) -> None:
+def test_the_file_must_exist_and_no_other_user_may_change_it(tmp_path: Path) -> None:
     with pytest.raises(file.DriverFileError, match=r"driver.toml cannot be read: no such file"):
         open_one(tmp_path / "driver.toml", 1)
+    written(tmp_path, WEBHOOK.replace("FOLDER", str(tmp_path))).chmod(0o666)
+    with pytest.raises(file.DriverFileError, match=r"driver.toml can be changed by other users \(mode 0666\)"):
+        open_one(tmp_path / "driver.toml", 1)
+
+
+SECONDS = {
+    Kind.HOST_UPDATE: 9,
+    Kind.LIVE_MIGRATION: 5,
+    Kind.RESTART: 15,
+    Kind.HOST_REBOOT: 15,
+    Kind.REDEPLOY: 30,
+    Kind.DEGRADED_HARDWARE: 30,
+    Kind.HARDWARE_FAILURE: 30,
+    Kind.EVICTION: 5,
+    Kind.DELETION: 5,
+}
+
+
+@pytest.mark.parametrize("speed", [1, 60])
+def test_without_a_file_each_kind_takes_its_time(speed: float) -> None:
+    driver, terms, retries = open_one(None, speed)
+    assert (retries, terms.at_once_per_host, set(SECONDS)) == (Retries(), None, set(Kind))
+    start = datetime(2026, 1, 5, tzinfo=UTC)
+    for kind, seconds in SECONDS.items():
+        task = Task(operation="o", kind=kind, host="h", vms=("a", "b"), targets={}, attempt=1, started_at=start)
+        done_at = start + timedelta(seconds=seconds) / speed
+        assert driver.carry_out(task, start) == NotYet(again_at=done_at)
+        assert driver.carry_out(task, done_at) == Finished(done=("a", "b"), failures={})

@@ -46,10 +46,10 @@ def test_the_files_are_ones_that_serve_takes(tmp_path: Path) -> None:
     for text in of("toml"):
         path = tmp_path / "driver.toml"
         path.write_text(text)
-        shown.append(file.load(path))
-    kinds = [[type(config) for _, config in each.drivers] for each in shown]
+        shown.append(file.load(path)[1])
+    kinds = [[type(config) for _, config in drivers] for drivers in shown]
     assert kinds == [[file.Command], [file.Webhook], [file.Webhook, file.Command, file.Command]]
-    ((_, command),) = shown[0].drivers
+    ((_, command),) = shown[0]
     assert command.each_vm == set(Kind) - {Kind.HOST_UPDATE, Kind.HOST_REBOOT}
 
 

@@ -2,7 +2,6 @@
 
 import string
 from collections.abc import Iterator
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
@@ -138,27 +137,24 @@ class Several(RetrySettings, frozen=True, kw_only=True):
     drivers: list[dict[str, Any]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Described:
-    retries: Retries
-    drivers: list[tuple[Selector | None, Command | Webhook]]
-    """Each with the hosts it is for; the last is for all others."""
+Choice = tuple[Selector | None, Command | Webhook]
+"""The hosts that a driver is for, and its settings; None: all that no driver before it is for."""
 
 
-def load(path: Path) -> Described:
+def load(path: Path) -> tuple[Retries, list[Choice]]:
     # A user who can change the file decides what the service runs.
     content = toml.read(path, "the driver's file", DriverFileError, links=True).parse()
     if "drivers" not in content:
         one = _driver(content, str(path))
-        return Described(retries=one.retries, drivers=[(None, one)])
+        return one.retries, [(None, one)]
     several: Several = _converted(content, Several, str(path))
     found = [_entry(table, f"drivers[{number}] in {path}") for number, table in enumerate(several.drivers)]
     if [selector is None for selector, _ in found] != [False] * (len(found) - 1) + [True]:
         raise DriverFileError(f"every driver in {path} needs hosts, except for the last, which is for all others")
-    return Described(retries=several.retries, drivers=found)
+    return several.retries, found
 
 
-def _entry(table: dict[str, Any], place: str) -> tuple[Selector | None, Command | Webhook]:
+def _entry(table: dict[str, Any], place: str) -> Choice:
     hosts = table.pop("hosts", None)
     for key in RetrySettings.__struct_fields__:
         if key in table:

@@ -45,15 +45,13 @@ def open_drivers(path: Path | None, speed: float, runtime: Runtime) -> tuple[lis
     """None: the simulated one."""
     if path is None:
         return [DriverChoice(driver=SimulatedDriver(Timing(speed=speed)))], Retries()
-    described = file.load(path)
+    retries, drivers = file.load(path)
     try:
-        choices = [
-            DriverChoice(driver=_made(config, runtime), terms=_terms(config), hosts=hosts)
-            for hosts, config in described.drivers
-        ]
+        return [
+            DriverChoice(driver=_made(each, runtime), terms=_terms(each), hosts=hosts) for hosts, each in drivers
+        ], retries
     except errors.RefusedError as error:
         raise file.DriverFileError(f"{path}: {error.message}") from None
-    return choices, described.retries
 
 
 def _terms(config: file.Command | file.Webhook) -> CallTerms:

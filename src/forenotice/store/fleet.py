@@ -10,19 +10,8 @@ from typing import NamedTuple
 import msgspec
 
 from forenotice.core import documents
-from forenotice.core.fleet import (
-    GROUP_PREFIX,
-    NO_FACTS,
-    STANDALONE_PREFIX,
-    Facts,
-    FormerScope,
-    Host,
-    Policy,
-    Scope,
-    Vm,
-    amount,
-    taken_by,
-)
+from forenotice.core import fleet as core
+from forenotice.core.fleet import GROUP_PREFIX, STANDALONE_PREFIX, FormerScope, Host, Policy, Scope, Vm
 from forenotice.core.selectors import Selector
 from forenotice.core.windows import parse_all
 from forenotice.store import rows, schema
@@ -50,7 +39,7 @@ _WINDOWS = Codec(
     lambda windows: json_text([str(window) for window in windows]) if windows else None,
 )
 _LABELS = json_codec(dict[str, str], empty=dict, nullable=True, cached=True)
-_FACTS = json_codec(Facts, empty=lambda: NO_FACTS, nullable=True, cached=True)
+_FACTS = json_codec(core.Facts, empty=lambda: core.NO_FACTS, nullable=True, cached=True)
 _HOSTS = Mapper(schema.hosts.c, Host, codecs={"labels": _LABELS, "capacity": AMOUNT})
 _POLICIES = Mapper(schema.scopes.c, Policy, codecs={"windows": _WINDOWS})
 _SCOPES = Mapper(schema.scopes.c, Scope, computed={"policy": _POLICIES.shared})
@@ -109,10 +98,10 @@ class Hosts(Listed[tuple[Host, int], HostFilter]):
         taken = Counter(dict.fromkeys(hosts, 0))
         coming = {name: host for name, host in moving(self._db).items() if host in taken}
         for host, size in self._db.rows(USED_ON, names=hosts) if hosts else ():
-            taken[host] += taken_by(size)
+            taken[host] += core.taken_by(size)
         for name, size in self._db.rows(SIZES, names=coming) if coming else ():
-            taken[coming[name]] += taken_by(size)
-        return {host: amount(thousandths) for host, thousandths in taken.items()}
+            taken[coming[name]] += core.taken_by(size)
+        return {host: core.amount(thousandths) for host, thousandths in taken.items()}
 
     def put(self, hosts: Mapping[str, Host | None]) -> None:
         """None: it is removed; so it is for scopes and VMs."""

@@ -57,6 +57,7 @@ _PARTS = {
         " WHERE operations.rollout = :rollout",
     ),
 }
+_COLUMNS = ("action", "without", "scope", "event", "operation", "host", "vm", "rollout")
 _WINDOW, _WIDER = 200_000, 8
 """A VM's entries are looked for among so many positions first, then among so many times more, and so on."""
 _FEW = 20
@@ -90,18 +91,11 @@ class JournalFilter:
 
     def conditions(self) -> dict[str, Any]:
         """The parameters of the query's conditions."""
-        given = {
-            "action": self.action,
-            "without": self.without,
-            "scope": self.scope,
-            "event": self.event.upper() if self.event else None,
-            "operation": self.operation,
-            "host": self.host,
-            "vm": self.vm,
-            "rollout": self.rollout,
-            "author": self.by,
-        }
-        given = {name: value for name, value in given.items() if value is not None}
+        given = {name: value for name in _COLUMNS if (value := getattr(self, name)) is not None}
+        if self.event is not None:
+            given["event"] = self.event.upper()
+        if self.by is not None:
+            given["author"] = self.by
         if self.action is not None and self.action.endswith("."):
             given["actions"] = given.pop("action")
         if self.seen is not None and self.by is not None and ":" not in self.by:

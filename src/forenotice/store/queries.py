@@ -89,14 +89,8 @@ def _fits(column: str, name: str, labels: str | None, *, glob: bool) -> str:
 
 def patterns(selector: Selector | None, name: str = "seen") -> dict[str, Sequence[str]]:
     """The parameters that `FITS` takes."""
-    if selector is None:
-        return {}
-    return {
-        f"{name}_wanted": selector.wanted,
-        f"{name}_unwanted": selector.unwanted,
-        f"{name}_wanted_labels": selector.wanted_labels,
-        f"{name}_unwanted_labels": selector.unwanted_labels,
-    }
+    parts = ("wanted", "unwanted", "wanted_labels", "unwanted_labels") if selector else ()
+    return {f"{name}_{part}": getattr(selector, part) for part in parts}
 
 
 def kinds(which: Callable[[Traits], bool]) -> str:

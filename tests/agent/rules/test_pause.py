@@ -97,65 +97,43 @@ def close(pause: Pause, seconds: float) -> bool:
     return abs(pause.seconds - seconds) <= pause.resolution + ROUNDING
 
 
-@UNHURRIED
-@given(pause=PAUSES, at=MOMENTS, rate=RATES, jitter=JITTERS, polls=POLLS)
-def test_a_guest_whose_clocks_stop_learns_it_from_the_endpoint(
-    pause: float, at: float, rate: float, jitter: float, polls: dict[str, float]
-) -> None:
-    guest = Guest(at=at, pause=pause, rate=rate, until=45 + pause)
-    found = measure(lapses=guest.lapses(jitter), dates=list(guest.readings(**polls)), hardware=())
-    if found is None:
-        assert pause < 3.2, "two readings of a second each, and their ways, hide no more"
-    else:
-        assert found.by == "endpoint"
-        assert close(found, pause)
-        assert found.resolution < 1.7
-
-
-@UNHURRIED
-@given(pause=PAUSES, at=MOMENTS, rate=RATES, jitter=JITTERS, clock=HARDWARE)
-def test_a_guest_whose_clocks_stop_learns_it_from_the_hardware_clock(
-    pause: float, at: float, rate: float, jitter: float, clock: dict[str, float]
-) -> None:
-    guest = Guest(at=at, pause=pause, rate=rate, until=45 + pause)
-    found = measure(lapses=guest.lapses(jitter), dates=(), hardware=list(guest.readings(**clock)))
-    if found is None:
-        assert pause < 2.3
-    else:
-        assert found.by == "hardware clock"
-        assert close(found, pause)
-
-
+@pytest.mark.parametrize(
+    ("counts", "boot_counts", "clocks", "by", "hidden", "resolution"),
+    [
+        # Two readings of a second each, and their ways, hide no more.
+        pytest.param(0, 0, "dates", "endpoint", 3.2, 1.7, id="its clocks stop, and the endpoint shows it"),
+        pytest.param(0, 0, "hardware", "hardware clock", 2.3, 9, id="its clocks stop, and the hardware clock shows it"),
+        pytest.param(1, 1, "both", "own clock", 0.3, 2 * TICK, id="its clocks run on, and a tick comes late"),
+        pytest.param(0, 1, "dates", "own clock", 0.3, 9, id="it is suspended, which one of its clocks counts"),
+    ],
+)
 @UNHURRIED
 @given(pause=PAUSES, at=MOMENTS, rate=RATES, jitter=JITTERS, polls=POLLS, clock=HARDWARE)
-def test_a_guest_whose_clocks_run_on_sees_a_tick_come_late(
-    pause: float, at: float, rate: float, jitter: float, polls: dict[str, float], clock: dict[str, float]
+def test_a_guest_learns_how_long_it_stood_still(
+    counts: float,
+    boot_counts: float,
+    clocks: str,
+    by: str,
+    hidden: float,
+    resolution: float,
+    pause: float,
+    at: float,
+    rate: float,
+    jitter: float,
+    polls: dict[str, float],
+    clock: dict[str, float],
 ) -> None:
-    guest = Guest(at=at, pause=pause, monotonic_counts=1, boot_counts=1, rate=rate, until=45 + pause)
-    found = measure(
-        lapses=guest.lapses(jitter), dates=list(guest.readings(**polls)), hardware=list(guest.readings(**clock))
-    )
+    guest = Guest(at=at, pause=pause, monotonic_counts=counts, boot_counts=boot_counts, rate=rate, until=45 + pause)
+    dates = () if clocks == "hardware" else list(guest.readings(**polls))
+    hardware = () if clocks == "dates" else list(guest.readings(**clock))
+    found = measure(lapses=guest.lapses(jitter), dates=dates, hardware=hardware)
     if found is None:
-        assert pause < 0.3
+        assert pause < hidden
     else:
-        assert pause > 0.1
-        assert found.by == "own clock"
         assert close(found, pause)
-        assert found.resolution < 2 * TICK
-
-
-@UNHURRIED
-@given(pause=PAUSES, at=MOMENTS, rate=RATES, jitter=JITTERS, polls=POLLS)
-def test_a_guest_that_was_suspended_sees_it_on_the_clock_that_counts_that(
-    pause: float, at: float, rate: float, jitter: float, polls: dict[str, float]
-) -> None:
-    guest = Guest(at=at, pause=pause, boot_counts=1, rate=rate, until=45 + pause)
-    found = measure(lapses=guest.lapses(jitter), dates=list(guest.readings(**polls)), hardware=())
-    if found is None:
-        assert pause < 0.3
-    else:
-        assert found.by == "own clock" or pause < 0.3, "only what no tick shows is left to the endpoint"
-        assert close(found, pause)
+        assert found.by == by or (boot_counts > counts and pause < 0.3), "only what no tick shows is left to others"
+        assert found.resolution < resolution
+        assert not counts or pause > 0.1
 
 
 @UNHURRIED
@@ -212,15 +190,12 @@ def looked(guest: Guest) -> list[Reading]:
     return list(guest.readings(every=0.5, way=0.0005, back=0.0005, ahead=4.56))
 
 
-@pytest.mark.parametrize(("seconds", "resolution"), [(3.4, 0.25), (0.8, 0.7)])
-def test_many_polls_show_a_pause_to_less_than_a_second(seconds: float, resolution: float) -> None:
-    found = measured(asked(Guest(pause=seconds)))
-    assert close(found, seconds)
-    assert found.seconds == pytest.approx(seconds, abs=0.2)
-    assert found.resolution < resolution
-
-
-def test_two_polls_are_enough_for_a_long_pause_and_one_is_not() -> None:
+def test_many_polls_show_a_pause_to_less_than_a_second_and_two_are_enough_for_a_long_one() -> None:
+    for seconds, resolution in ((3.4, 0.25), (0.8, 0.7)):
+        found = measured(asked(Guest(pause=seconds)))
+        assert close(found, seconds)
+        assert found.seconds == pytest.approx(seconds, abs=0.2)
+        assert found.resolution < resolution
     dates = [Reading(100, 5.0, 5.01), Reading(110, 6.0, 6.01)]
     found = measured(dates)
     assert close(found, 9.0)
@@ -288,13 +263,10 @@ def test_a_late_tick_counts_from_a_fifth_of_a_second_on(gap: float, seconds: flo
     assert (found and pytest.approx(found.seconds)) == seconds
 
 
-def test_a_tick_that_was_late_before_the_start_does_not_count() -> None:
+def test_ticks_that_were_late_before_the_start_do_not_count_on_any_clock() -> None:
     lapses = [Lapse(0.6, 0.6, 10.0), Lapse(0.7, 0.7, 12.0), Lapse(2.0, 2.0, 20.0)]
     assert measured(lapses=lapses, since=12.0).seconds == pytest.approx(1.975)
     assert measure(lapses=lapses, dates=(), hardware=(), since=20.0) is None
-
-
-def test_what_was_suspended_before_the_start_is_no_pause_on_other_clocks_either() -> None:
     dates = [Reading(100 + second + (5 if second > 9 else 0), second, second + 0.01) for second in range(20)]
     assert measured(dates)
     assert measure(lapses=[Lapse(0.1, 5.1, 9.5)], dates=dates, hardware=(), since=11.0) is None

@@ -9,7 +9,7 @@ from forenotice.agent import config
 from forenotice.agent.config import Config
 from forenotice.agent.handlers import tables
 from forenotice.agent.handlers.tables import When
-from forenotice.agent.rules.policy import EVENT_TYPES, Match, Phase
+from forenotice.agent.rules.policy import EVENT_TYPES, Match, Phase, Rule
 from forenotice.client.events import Event
 from forenotice.settings.spans import Span
 
@@ -36,37 +36,26 @@ def complaint(directory: Path, text: str) -> str:
     return re.sub(rf"^{directory}/agent.toml:\d+:\d+: ", "", str(caught.value))
 
 
-def test_an_empty_file_says_enough(tmp_path: Path) -> None:
-    config = load(tmp_path, "")
-    assert config == Config()
-    assert (config.state, config.approve.when, config.handlers) == ("/var/lib/forenotice-agent", "prepared", ())
+def test_an_empty_file_is_enough_and_approves_nothing(tmp_path: Path) -> None:
+    found = load(tmp_path, "")
+    assert found == Config()
+    assert (found.state, found.approve.when, found.handlers) == ("/var/lib/forenotice-agent", "prepared", ())
+    assert (found.policy.unprepared, found.unapproved) == (False, EVENT_TYPES)
 
 
-def test_an_empty_file_approves_nothing(tmp_path: Path) -> None:
-    config = load(tmp_path, "")
-    assert (config.policy.unprepared, config.unapproved) == (False, EVENT_TYPES)
-
-
-def test_approving_what_nothing_prepares_for_is_said_in_one_word_or_in_a_table(tmp_path: Path) -> None:
+def test_approval_of_events_that_no_handler_prepares_for(tmp_path: Path) -> None:
     short = load(tmp_path, 'approve = "always"')
     assert short == load(tmp_path, '[approve]\nwhen = "always"')
     assert (short.policy.approves, short.policy.unprepared, short.unapproved) == (True, True, ())
-    assert load(tmp_path, 'approve = "never"').unapproved == ()
-
-
-def test_types_that_nothing_prepares_for(tmp_path: Path) -> None:
-    assert load(tmp_path, COMMAND).unapproved == ()
+    assert load(tmp_path, 'approve = "never"').unapproved == load(tmp_path, COMMAND).unapproved == ()
     some = COMMAND + 'types = ["Reboot", "Redeploy"]\n'
     assert load(tmp_path, some).unapproved == ("Freeze", "Preempt", "Terminate")
     at_once = '[[approve.at_once]]\ntypes = ["Freeze"]\n'
-    only_after = some + '[[handler]]\nname = "b"\ntype = "command"\nrecover = ["true"]\n'
+    only_after = some + handler("command", recover='["true"]')
     assert load(tmp_path, at_once + only_after).unapproved == ("Preempt", "Terminate")
 
 
-def test_everything_that_may_be_said(tmp_path: Path) -> None:
-    config = load(
-        tmp_path,
-        """
+EVERYTHING = """
 name = "web-1"
 endpoint = "http://127.0.0.1:8080"
 state = "/var/lib/x"
@@ -90,7 +79,7 @@ stage = 2
 types = ["Reboot", "Redeploy"]
 sources = ["Platform"]
 shorter_than = "1h"
-longer_than = "5s"
+longer_than = "1500ms"
 when = "NotBefore - 5m"
 timeout = "90s"
 retries = 5
@@ -128,40 +117,45 @@ type = "haproxy"
 socket = "[::1]:9999"
 servers = ["web/web-1", "api:2/web.1"]
 wait = false
-""",
-    )
-    assert config.policy.at_once == (
+"""
+
+
+def test_everything_that_may_be_configured(tmp_path: Path) -> None:
+    found = load(tmp_path, EVERYTHING)
+    assert found.policy.at_once == (
         Match(types=frozenset({"Freeze"}), shorter_than=timedelta(seconds=10.0)),
         Match(sources=frozenset({"User"})),
     )
-    assert config.policy.peer_timeout == timedelta(minutes=1)
-    assert not config.policy.approves
-    rule = config.handlers[0].rule
-    assert rule.match == Match(
-        types=frozenset({"Reboot", "Redeploy"}),
-        sources=frozenset({"Platform", None}),
-        shorter_than=timedelta(seconds=3600.0),
-        longer_than=timedelta(seconds=5.0),
+    assert (found.policy.approves, found.policy.peer_timeout) == (False, timedelta(minutes=1))
+    assert found.handlers[0].rule == Rule(
+        name="drain",
+        phases=frozenset({Phase.PREPARE, Phase.RECOVER, Phase.UNDO}),
+        match=Match(
+            types=frozenset({"Reboot", "Redeploy"}),
+            sources=frozenset({"Platform", None}),
+            shorter_than=timedelta(hours=1),
+            longer_than=timedelta(seconds=1.5),
+        ),
+        stage=2,
+        lead=timedelta(minutes=5),
+        timeout=timedelta(seconds=90),
+        retries=5,
+        blocks=False,
+        always_recover=True,
     )
-    assert (rule.stage, rule.lead, rule.timeout, rule.retries) == (2, timedelta(minutes=5), timedelta(seconds=90), 5)
-    assert (rule.blocks, rule.always_recover) == (False, True)
-    assert rule.phases == {Phase.PREPARE, Phase.RECOVER, Phase.UNDO}
-    assert config.handlers[1].rule.phases == {Phase.ON_STARTED}
-    assert [type(handler) for handler in config.handlers] == [
-        tables.Command,
-        tables.Webhook,
-        tables.Systemd,
-        tables.File,
-        tables.Haproxy,
-    ]
+    assert found.handlers[1].rule.phases == {Phase.ON_STARTED}
+    kinds = [tables.Command, tables.Webhook, tables.Systemd, tables.File, tables.Haproxy]
+    assert [type(handler) for handler in found.handlers] == kinds
+    written = msgspec.json.encode(found.handlers, enc_hook=tables.write)
+    assert msgspec.json.decode(written, type=tuple[tables.Handler, ...], dec_hook=tables.read) == found.handlers
 
 
-def test_an_event_whose_source_is_not_told_is_prepared_for_and_not_approved_at_once() -> None:
-    unacknowledged = Event(id="E1", status="Scheduled", type="Reboot", resources=("web-0",), source=None)
-    assert tables.Command(name="a", prepare=("down",), sources=("User",)).rule.match.fits(unacknowledged)
-    assert not config.AtOnce(sources=("User",)).match.fits(unacknowledged)
-    told = msgspec.structs.replace(unacknowledged, source="Platform")
-    assert not tables.Command(name="a", prepare=("down",), sources=("User",)).rule.match.fits(told)
+def test_an_event_of_unknown_source_is_prepared_for_and_not_approved_at_once() -> None:
+    unknown = Event(id="E1", status="Scheduled", type="Reboot", resources=("web-0",), source=None)
+    match = tables.Command(name="a", prepare=("down",), sources=("User",)).rule.match
+    assert match.fits(unknown)
+    assert not config.AtOnce(sources=("User",)).match.fits(unknown)
+    assert not match.fits(msgspec.structs.replace(unknown, source="Platform"))
 
 
 def test_without_undo_recover_is_what_undoes() -> None:
@@ -170,11 +164,37 @@ def test_without_undo_recover_is_what_undoes() -> None:
     assert tables.Command(name="a", recover=("up",), undo=("down",)).commands[Phase.UNDO] == ("down",)
 
 
-def test_a_handler_can_be_written_down_and_read_again(tmp_path: Path) -> None:
-    [handler] = load(tmp_path, COMMAND + 'when = "NotBefore - 90s"\nshorter_than = "1500ms"\n').handlers
-    written = msgspec.json.encode(handler, enc_hook=tables.write)
-    assert msgspec.json.decode(written, type=tables.Handler, dec_hook=tables.read) == handler
-    assert handler.when == When(Span(seconds=90))
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90s", 90), ("5m", 300), ("5min", 300), ("2h", 7200), ("1d", 86400), ("500ms", 0.5), ("1.5 m", 90), (" 0s ", 0)],
+)
+def test_spans_and_times_to_begin(text: str, seconds: float) -> None:
+    span, lead = Span.read(text), timedelta(seconds=seconds)
+    assert (span, type(span), Span.read(tables.write(span))) == (lead, Span, lead)
+    for when in ("At once", f"notbefore-{text}", f"NotBefore - {text}"):
+        found = When.read(when)
+        assert found.lead == (None if when == "At once" else lead)
+        assert When.read(tables.write(found)) == found != when
+        assert hash(When.read(tables.write(found))) == hash(found)
+
+
+@pytest.mark.parametrize("text", ["", "5", "m", "-5s", "5 parsecs", "1h30m", "٥s", "5S", 5, None, True, ["5s"], "367d"])
+def test_wrong_spans_and_times_to_begin_are_refused(text: object) -> None:
+    problem = f'{text!r} is not a duration: give one such as "30s", "5m" or "2h"'
+    if text == "367d":
+        problem = "'367d' is too long: give at most 366d"
+    with pytest.raises(ValueError, match=re.escape(problem)):
+        Span.read(text)
+    for when in (text, f"NotBefore - {text}", "NotBefore", "NotBefore + 5m"):
+        with pytest.raises(ValueError, match="give "):
+            When.read(when)
+
+
+def test_other_types_are_not_read_or_written() -> None:
+    with pytest.raises(NotImplementedError, match="no way to read a complex"):
+        tables.read(complex, 1)
+    with pytest.raises(NotImplementedError, match="no way to write a complex"):
+        tables.write(1j)
 
 
 DRAIN = 'handler "drain"'
@@ -244,10 +264,7 @@ BAD = [
     ('[[handler]]\nprepare = ["a"]\ntype = "command"', "handler 1.name in agent.toml is missing"),
     ('[[handler]]\nname = "a b"\ntype = "command"', "must be a name: 1 to 64 letters, digits"),
     ("[approve]\nat_once = [{}]", "approve.at_once[0]: say which events need no preparation"),
-    (
-        '[[approve.at_once]]\ntype = "Freeze"',
-        "approve.at_once[0]: there is no key 'type'; did you mean",
-    ),
+    ('[[approve.at_once]]\ntype = "Freeze"', "approve.at_once[0]: there is no key 'type'; did you mean"),
     ('[[approve.at_once]]\ntypes = ["freeze"]', "'freeze' in types is not one of Freeze, Reboot"),
     ('[peers]\nsecret_file = "/x"', "peers need an address to send to: give listen"),
     ('[peers]\nsecret_file = "secret"', ABSOLUTE.format("secret_file")),
@@ -271,28 +288,22 @@ URLS = ["hunter2", "ftp://hunter2", "http://", "http:///hunter2", "http://a:hunt
 URLS += ["http://[hunter2/", "http://a/hunter 2", "http://a/hunter2é", "http://a/\\nhunter2", "http://a/#hunter2"]
 
 
-@pytest.mark.parametrize("url", URLS)
-def test_a_url_that_cannot_be_used_is_not_repeated(tmp_path: Path, url: str) -> None:
-    problem = complaint(tmp_path, WEBHOOK + f'url = "{url}"')
-    assert 'handler "hook": url is not one to send to' in problem
-    assert "hunter" not in problem
-
-
-def test_values_of_headers_are_not_repeated(tmp_path: Path) -> None:
+def test_secrets_in_urls_and_headers_are_not_repeated(tmp_path: Path) -> None:
+    for url in URLS:
+        problem = complaint(tmp_path, WEBHOOK + f'url = "{url}"')
+        assert 'handler "hook": url is not one to send to' in problem
+        assert "hunter" not in problem
     problem = complaint(tmp_path, WEBHOOK + URL + 'headers = { Authorization = "hunter2\\n" }')
-    assert "hunter2" not in problem
     assert "'Authorization' in headers cannot be a header" in problem
+    assert "hunter2" not in problem
 
 
-@pytest.mark.parametrize("content", [b"x =", b"\xff", b"a = " + b"[" * 100_000])
-def test_a_file_that_is_not_toml_is_told(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_cannot_be_read_or_is_not_toml(tmp_path: Path) -> None:
     path = tmp_path / "agent.toml"
-    path.write_bytes(content)
-    with pytest.raises(config.ConfigError, match=f"^{re.escape(str(path))}:1:[0-9]+: this is "):
-        config.load(path)
-
-
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    for content in (b"x =", b"\xff", b"a = " + b"[" * 100_000):
+        path.write_bytes(content)
+        with pytest.raises(config.ConfigError, match=f"^{re.escape(str(path))}:1:[0-9]+: this is "):
+            config.load(path)
     with pytest.raises(config.ConfigError, match=r"none\.toml cannot be read: no such file or directory$"):
         config.load(tmp_path / "none.toml")
     with pytest.raises(config.ConfigError, match=r"cannot be read: it is not a file$"):

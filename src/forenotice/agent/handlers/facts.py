@@ -2,14 +2,16 @@
 
 import math
 import re
+import threading
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from string import Template
 from urllib.parse import quote_plus
 
 import msgspec
 
 from forenotice.agent.handlers import Work
+from forenotice.agent.rules.policy import Phase
 from forenotice.agent.rules.saga import Step
 from forenotice.client.events import Event
 from forenotice.programs.process import plain
@@ -22,14 +24,15 @@ Escape = Callable[[str], str]
 
 def document(work: Work) -> dict[str, object]:
     """The JSON on a command's standard input: `event` in the words of the protocol, as it was listed."""
+    deadline = work.event.deadline
     return {
         "phase": work.phase.value,
         "handler": work.handler,
         "attempt": work.attempt,
         "name": work.me,
         "event": work.event.as_listed(),
-        "not_before": _moment(work.event.deadline),
-        "deadline": _moment(work.deadline),
+        "not_before": deadline and dates.iso(deadline),
+        "deadline": dates.iso(work.deadline),
         "seconds_left": round(work.seconds_left, 3),
         "pause_seconds": work.pause,
         "clock_ahead": work.event.ahead,
@@ -41,7 +44,41 @@ def encoded(work: Work) -> bytes:
 
 
 def environment(work: Work) -> dict[str, str]:
-    return {name: plain(_bounded(value(work))) for name, value in _VARIABLES.items()}
+    event = work.event
+    resources = " ".join(event.resources)
+    if _bounded(resources) != resources:
+        # Cut between names: part of a name could be another VM's.
+        resources = _bounded(resources).rpartition(" ")[0]
+    duration = "" if event.duration_seconds is None else str(event.duration_seconds)
+    # 0: it was measured, and there was none. Empty: unknown.
+    pause = "" if work.pause is None else f"{work.pause:.3f}" if work.pause else "0"
+    both = {
+        "EVENT_ID": event.id,
+        "EVENT_TYPE": event.type,
+        "EVENT_STATUS": event.status,
+        "EVENT_SOURCE": event.source or "",
+        "EVENT_DESCRIPTION": event.description or "",
+    }
+    variables = {
+        "FORENOTICE_PHASE": work.phase.value,
+        "FORENOTICE_HANDLER": work.handler,
+        "FORENOTICE_ATTEMPT": str(work.attempt),
+        "FORENOTICE_NAME": work.me,
+        **{f"FORENOTICE_{name}": value for name, value in both.items()},
+        "FORENOTICE_RESOURCES": resources,
+        "FORENOTICE_DURATION": duration,
+        "FORENOTICE_NOT_BEFORE": dates.iso(event.deadline) if event.deadline else "",
+        "FORENOTICE_DEADLINE": dates.iso(work.deadline),
+        "FORENOTICE_SECONDS_LEFT": str(math.floor(work.seconds_left)),
+        "FORENOTICE_PAUSE_SECONDS": pause,
+        # The names that azure-scheduledevents-manager gave them.
+        **both,
+        "EVENT_NOTBEFORE": event.not_before_text,
+        "EVENT_RESOURCES": resources,
+        "EVENT_RESOURCETYPE": event.resource_type,
+        "EVENT_DURATION": duration,
+    }
+    return {name: plain(_bounded(value)) for name, value in variables.items()}
 
 
 def marks(event: Event, step: Step) -> dict[str, str]:
@@ -81,51 +118,15 @@ def _bounded(text: str) -> str:
     return text[:LONGEST].encode(errors="replace")[:LONGEST].decode(errors="ignore")
 
 
-def _resources(work: Work) -> str:
-    """Cut between names if too long: part of a name could be another VM's."""
-    text = " ".join(work.event.resources)
-    return text if _bounded(text) == text else _bounded(text).rpartition(" ")[0]
-
-
-def _duration(work: Work) -> str:
-    return "" if work.event.duration_seconds is None else str(work.event.duration_seconds)
-
-
-def _moment(moment: datetime | None) -> str | None:
-    return None if moment is None else dates.iso(moment)
-
-
-def _pause(seconds: float | None) -> str:
-    """0: it was measured, and there was none. Empty: unknown."""
-    return "" if seconds is None else f"{seconds:.3f}" if seconds else "0"
-
-
-_VARIABLES: Mapping[str, Callable[[Work], str]] = {
-    "FORENOTICE_PHASE": lambda work: work.phase.value,
-    "FORENOTICE_HANDLER": lambda work: work.handler,
-    "FORENOTICE_ATTEMPT": lambda work: str(work.attempt),
-    "FORENOTICE_NAME": lambda work: work.me,
-    "FORENOTICE_EVENT_ID": lambda work: work.event.id,
-    "FORENOTICE_EVENT_TYPE": lambda work: work.event.type,
-    "FORENOTICE_EVENT_STATUS": lambda work: work.event.status,
-    "FORENOTICE_EVENT_SOURCE": lambda work: work.event.source or "",
-    "FORENOTICE_EVENT_DESCRIPTION": lambda work: work.event.description or "",
-    "FORENOTICE_RESOURCES": _resources,
-    "FORENOTICE_DURATION": _duration,
-    "FORENOTICE_NOT_BEFORE": lambda work: _moment(work.event.deadline) or "",
-    "FORENOTICE_DEADLINE": lambda work: _moment(work.deadline) or "",
-    "FORENOTICE_SECONDS_LEFT": lambda work: str(math.floor(work.seconds_left)),
-    "FORENOTICE_PAUSE_SECONDS": lambda work: _pause(work.pause),
-}
-# The names that azure-scheduledevents-manager gave them.
-_VARIABLES = {
-    **_VARIABLES,
-    **{name: _VARIABLES[f"FORENOTICE_{name}"] for name in ("EVENT_ID", "EVENT_TYPE", "EVENT_STATUS", "EVENT_SOURCE")},
-    "EVENT_DESCRIPTION": _VARIABLES["FORENOTICE_EVENT_DESCRIPTION"],
-    "EVENT_NOTBEFORE": lambda work: work.event.not_before_text,
-    "EVENT_RESOURCES": _resources,
-    "EVENT_RESOURCETYPE": lambda work: work.event.resource_type,
-    "EVENT_DURATION": _duration,
-}
-NAMES = tuple(_VARIABLES)
+_NOTHING = Work(
+    handler="",
+    phase=Phase.PREPARE,
+    event=Event(id="", status="", type=""),
+    me="",
+    attempt=1,
+    deadline=datetime(2000, 1, 1, tzinfo=UTC),
+    seconds_left=0.0,
+    stop=threading.Event(),
+)
+NAMES = tuple(environment(_NOTHING))
 """Of all variables: what templates may use."""

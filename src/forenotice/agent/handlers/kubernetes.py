@@ -92,7 +92,7 @@ def rehearse(config: Kubernetes) -> str:
 
 def cordon(api: Api, name: str, event: str) -> str:
     node = api.node(name)
-    if node.spec.unschedulable:
+    if node.cordoned:
         return f"{name} is cordoned already" + ("" if _is_ours(node) else ", by somebody else")
     metadata = {"resourceVersion": node.metadata.resource_version, "annotations": {MARK: event}}
     api.patch_node(name, {"metadata": metadata, "spec": {"unschedulable": True}})
@@ -110,7 +110,7 @@ def uncordon(api: Api, name: str) -> str:
     if node.metadata.annotation(MARK) is None:
         return f"{name} was not cordoned by us, and is left as it is"
     unmark = {"metadata": {"resourceVersion": node.metadata.resource_version, "annotations": {MARK: None}}}
-    if node.spec.unschedulable and not _is_ours(node):
+    if node.cordoned and not _is_ours(node):
         api.patch_node(name, unmark)
         return f"{name} was cordoned again by somebody else, and stays cordoned"
     api.patch_node(name, {**unmark, "spec": {"unschedulable": None}})

@@ -25,6 +25,7 @@ LONGEST_MESSAGE = 200
 TOO_MANY_REQUESTS = 429
 MIRROR = "kubernetes.io/config.mirror"
 CORDON = "node.kubernetes.io/unschedulable"
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 T = TypeVar("T")
 
 
@@ -37,15 +38,11 @@ class Owner(_Object, frozen=True):
     controller: bool = False
 
 
-class Fields(_Object, frozen=True):
-    spec: dict[str, msgspec.Raw] = msgspec.field(name="f:spec", default={})
-
-
 class Managed(_Object, frozen=True):
     """The fields that this manager was the last to change."""
 
     manager: str = ""
-    fields: Fields | None = msgspec.field(name="fieldsV1", default=None)
+    fields: dict[str, Any] | None = msgspec.field(name="fieldsV1", default=None)
 
 
 class Metadata(_Object, frozen=True):
@@ -64,19 +61,19 @@ class Metadata(_Object, frozen=True):
         return (self.annotations or {}).get(key)
 
 
-class NodeSpec(_Object, frozen=True):
-    unschedulable: bool = False
-
-
 class Node(_Object, frozen=True):
     metadata: Metadata
-    spec: NodeSpec = NodeSpec()
+    spec: dict[str, Any] = {}
+
+    @property
+    def cordoned(self) -> bool:
+        return self.spec.get("unschedulable") is True
 
     @property
     def cordoned_by(self) -> frozenset[str]:
         """Who cordoned it, if the API server knows."""
         managed = self.metadata.managed_fields or ()
-        return frozenset(part.manager for part in managed if part.fields and "f:unschedulable" in part.fields.spec)
+        return frozenset(part.manager for part in managed if "f:unschedulable" in (part.fields or {}).get("f:spec", {}))
 
 
 class Toleration(_Object, frozen=True):
@@ -127,19 +124,11 @@ class Pods(_Object, frozen=True):
     items: tuple[Pod, ...] | None = None
 
 
-class Cause(_Object, frozen=True):
-    reason: str = ""
-
-
-class Details(_Object, frozen=True):
-    causes: tuple[Cause, ...] | None = None
-
-
 class Status(_Object, frozen=True):
     status: str = ""
     message: str = ""
     code: int = 0
-    details: Details | None = None
+    details: dict[str, Any] | None = None
 
 
 class Review(_Object, frozen=True):
@@ -206,13 +195,9 @@ class Api:
         self._send(msgspec.Raw, "DELETE", pod.path, _delete_options(pod, grace))
 
     def may(self, verb: str, resource: str, subresource: str) -> bool:
-        review = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": {"verb": verb, "resource": resource, "subresource": subresource}},
-        }
-        target = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-        return self._send(Review, "POST", target, review).status.get("allowed") is True
+        spec = {"resourceAttributes": {"verb": verb, "resource": resource, "subresource": subresource}}
+        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": spec}
+        return self._send(Review, "POST", REVIEWS, review).status.get("allowed") is True
 
     def _send(self, kind: type[T], method: str, target: str, body: Mapping[str, Any] | None = None) -> T:
         patch = "strategic-merge-patch+" if method == "PATCH" else ""
@@ -250,12 +235,8 @@ def connect(config: Kubernetes) -> Api:
         if config.kubeconfig:
             # It may name programs to run.
             secret_files.read(Path(config.kubeconfig), "the kubeconfig")
-            credentials.load_kube_config(
-                config_file=config.kubeconfig,
-                context=config.context or None,
-                client_configuration=configuration,
-                persist_config=False,
-            )
+            given = {"config_file": config.kubeconfig, "context": config.context or None}
+            credentials.load_kube_config(**given, client_configuration=configuration, persist_config=False)
         else:
             credentials.load_incluster_config(client_configuration=configuration)
     except Exception as error:
@@ -283,11 +264,11 @@ def _refused(status: int, reason: str, headers: Mapping[str, str] | None, conten
         found = msgspec.json.decode(content or b"", type=Status)
     except msgspec.MsgspecError:
         found = Status()
-    causes = found.details.causes if found.details else None
+    causes = (found.details or {}).get("causes") or ()
     after = (headers or {}).get("Retry-After", "")
     return ApiError(
         found.message or (f"the API server answers {status} {reason}" if status else f"no answer: {reason}"),
         status=status,
         retry_after=float(after) if after.isdecimal() else 0.0,
-        by_budget=status == TOO_MANY_REQUESTS and any(cause.reason == "DisruptionBudget" for cause in causes or ()),
+        by_budget=status == TOO_MANY_REQUESTS and any(cause.get("reason") == "DisruptionBudget" for cause in causes),
     )

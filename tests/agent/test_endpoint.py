@@ -5,7 +5,7 @@ import json
 import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,25 +20,19 @@ from tests.client.scripted import Asked, Script, answer, scripted
 from forenotice.agent.endpoint import NAME_AGAIN, SILENT, ApprovalResult, Approver, EventList, Named, Polled, Poller
 from forenotice.client import Client, Document, EndpointError, News, Pace
 
-EMPTY = answer(body=document())
 NAME = answer(body=b"web-0")
 Inbox = queue.SimpleQueue[Polled | Named]
 
 
-def is_name(asked: Asked) -> bool:
-    return "instance" in asked.target
-
-
 @contextmanager
 def polled(
-    script: Script, at_once: float = 0.9, name_again: float = NAME_AGAIN, interval: float = 0.02
+    script: Script, at_once: float = 0.9, post: Callable[[Polled | Named], None] | None = None, **how: float
 ) -> Iterator[tuple[Poller, Inbox, io.StringIO]]:
     inbox: Inbox = queue.SimpleQueue()
     written = io.StringIO()
     with scripted(script) as endpoint:
         client = Client(endpoint.url, pace=Pace(interval=0.02, at_once=at_once))
-        made = {"name_again": name_again, "interval": interval}
-        found = Poller(client, inbox.put, context(written), **made)
+        found = Poller(client, post or inbox.put, context(written), **{"interval": 0.02, **how})
         try:
             found.start()
             yield found, inbox, written
@@ -46,12 +40,12 @@ def polled(
             found.stop()
 
 
-def until_named(inbox: Inbox) -> Iterator[None]:
-    """Polls go on meanwhile, so each of them coming in time is not enough."""
-    deadline = time.monotonic() + 60
-    while inbox.get(timeout=60) != Named("web-0"):
-        assert time.monotonic() < deadline, "the endpoint is never asked for the name again"
-        yield
+def with_name(respond: Callable[[Asked], bytes]) -> Script:
+    """An endpoint that knows this VM's name."""
+    return lambda asked, _: NAME if "instance" in asked.target else respond(asked)
+
+
+EMPTY = with_name(lambda _: answer(body=document()))
 
 
 def news(document: Document | None = None, *, error: str = "", at: float = 1.0, **more: Any) -> News:
@@ -60,62 +54,44 @@ def news(document: Document | None = None, *, error: str = "", at: float = 1.0, 
 
 
 def test_the_name_comes_before_the_first_poll() -> None:
-    with polled(lambda asked, _: NAME if is_name(asked) else EMPTY) as (_, inbox, _log):
-        assert inbox.get(timeout=60) == Named("web-0")
-        assert isinstance(inbox.get(timeout=60), Polled)
-        assert isinstance(inbox.get(timeout=60), Polled)
+    with polled(EMPTY) as (_, inbox, _log):
+        found = [inbox.get(timeout=60) for _ in range(3)]
+    assert found[0] == Named("web-0")
+    assert [type(message) for message in found[1:]] == [Polled, Polled]
 
 
-def test_polls_are_not_held_until_the_name_is_known() -> None:
-    waits: list[bool] = []
+@pytest.mark.parametrize(("status", "guessed"), [("503 Service Unavailable", False), ("404 Not Found", True)])
+def test_polls_are_not_held_until_the_endpoint_has_told_the_name(status: str, guessed: bool) -> None:
+    held: list[bool] = []
 
     def script(asked: Asked, _: object) -> bytes:
-        if is_name(asked):
-            return answer("503 Service Unavailable") if len(waits) < 4 else NAME
-        waits.append("prefer" in asked.headers)
+        if "instance" in asked.target:
+            return answer(status) if len(held) < 4 else NAME
+        held.append("prefer" in asked.headers)
         return answer("200 OK", document(), 'ETag: "1"')
 
-    with polled(script, at_once=0) as (_, inbox, log):
-        for _ in until_named(inbox):
-            pass
-        deadline = time.monotonic() + 60
-        while not waits[-1]:
-            assert time.monotonic() < deadline, "no poll is held"
+    with polled(script, at_once=0, name_again=0.05) as (_, inbox, log):
+        first = inbox.get(timeout=60)
+        assert (isinstance(first, Named) and first != Named("web-0")) == guessed
+        while inbox.get(timeout=60) != Named("web-0"):
+            assert not any(held)
+        while not held[-1]:
             inbox.get(timeout=60)
-    assert waits[:4] == [False] * 4
-    assert "name.failed" in log.getvalue()
+    assert held[:4] == [False] * 4
+    assert ("name.failed" in log.getvalue()) != guessed
 
 
-def test_an_endpoint_without_names_is_asked_for_one_again_only_later() -> None:
-    asked: list[bool] = []
+def test_an_endpoint_without_names_is_asked_again_only_later() -> None:
+    names: list[bool] = []
 
-    def script(request: Asked, _: object) -> bytes:
-        asked.append(is_name(request))
-        return answer("404 Not Found") if is_name(request) else EMPTY
+    def script(asked: Asked, _: object) -> bytes:
+        names.append("instance" in asked.target)
+        return answer("404 Not Found") if names[-1] else answer(body=document())
 
     with polled(script) as (_, inbox, _log):
-        assert isinstance(inbox.get(timeout=60), Named)
-        for _number in range(3):
-            assert isinstance(inbox.get(timeout=60), Polled)
-    assert sum(asked) == 1
-
-
-def test_while_its_name_is_a_guess_polls_are_not_held_and_it_asks_again_soon() -> None:
-    waits: list[bool] = []
-
-    def script(request: Asked, _: object) -> bytes:
-        if is_name(request):
-            return NAME if waits[1:] else answer("404 Not Found")
-        waits.append("prefer" in request.headers)
-        return answer("200 OK", document(), 'ETag: "1"')
-
-    with polled(script, at_once=0, name_again=0.05) as (_, inbox, _log):
-        guess = inbox.get(timeout=60)
-        assert isinstance(guess, Named)
-        assert guess != Named("web-0")
-        for _ in until_named(inbox):
-            assert not any(waits)
-    assert 1 < NAME_AGAIN < 10
+        for _number in range(4):
+            inbox.get(timeout=60)
+    assert (sum(names), 1 < NAME_AGAIN < 10) == (1, True)
 
 
 def test_an_older_version_is_logged_once() -> None:
@@ -151,27 +127,20 @@ def test_a_defect_does_not_end_it() -> None:
             raise RuntimeError("broken")
         posted.put(message)
 
-    written = io.StringIO()
-    with scripted(lambda asked, _: NAME if is_name(asked) else EMPTY) as endpoint:
-        client = Client(endpoint.url, pace=Pace(interval=0.02))
-        found = Poller(client, post, context(written), pause=0.01)
-        found.start()
+    with polled(EMPTY, post=post, pause=0.01) as (_, _inbox, log):
         assert posted.get(timeout=60)
-        found.stop()
-    assert "RuntimeError: broken" in written.getvalue()
+    assert "RuntimeError: broken" in log.getvalue()
 
 
 def test_a_server_that_lags_behind_another_takes_no_event_away() -> None:
     """An event that was gone for half a second would be undone, and prepared for again."""
 
-    def one_of_two(asked: Asked, _: object) -> bytes:
-        if is_name(asked):
-            return answer(body=b"WestNO_0")
+    def one_of_two(asked: Asked) -> bytes:
         events, incarnation = ((), 2) if asked.number % 2 else ((EVENT,), 3)
         return answer("200 OK", document(*events, incarnation=incarnation), "Forenotice-Epoch: web-7")
 
     seen: list[int] = []
-    with polled(one_of_two) as (_, inbox, _log):
+    with polled(with_name(one_of_two)) as (_, inbox, _log):
         while len(seen) < 7:
             message = inbox.get(timeout=60)
             if isinstance(message, Polled) and message.news.document:
@@ -184,16 +153,14 @@ def test_a_document_that_lacks_an_event_is_polled_once_more_before_long(lacks: b
     """A held poll would delay the proof that an event is gone; one at once would prove little."""
     asked: list[tuple[float, bool]] = []
 
-    def script(request: Asked, _: object) -> bytes:
-        if is_name(request):
-            return NAME
+    def respond(request: Asked) -> bytes:
         asked.append((time.monotonic(), "prefer" in request.headers))
         number = len(asked)
         incarnation = 2 if number < 4 else 3
         body = document(*([EVENT] if (number < 4) == lacks else []), incarnation=incarnation)
         return answer("200 OK", b"" if lacks and number == 5 else body, f'ETag: "{incarnation}"')
 
-    with polled(script, at_once=0, interval=0.2 if lacks else 0.02) as (_, inbox, _log):
+    with polled(with_name(respond), at_once=0, interval=0.2 if lacks else 0.02) as (_, inbox, _log):
         while len(asked) < 8:
             inbox.get(timeout=60)
     held = [patient for _, patient in asked]
@@ -211,30 +178,35 @@ APPROVAL_PACE = Pace(first_timeout=0.2)
 def sent(url: str) -> ApprovalResult:
     posted: queue.SimpleQueue[ApprovalResult] = queue.SimpleQueue()
     approver = Approver(Client(url), posted.put, RUNTIME, APPROVAL_PACE)
-    assert approver.may_send("E1")
     approver.send("E1", event())
-    assert not approver.may_send("E1")
+    assert [approver.may_send("E1"), approver.may_send("E2")] == [False, True]
     found = posted.get(timeout=60)
     approver.record(found)
     # After a failure only after a pause.
-    assert approver.may_send("E1") == (not found.error)
+    assert [approver.may_send("E1"), approver.may_send("E2")] == [not found.error, True]
     return found
 
 
-def test_an_approval_succeeds() -> None:
-    with scripted(lambda asked, ended: answer()) as endpoint:
-        assert sent(endpoint.url) == ApprovalResult("E1", "")
-    assert json.loads(endpoint.asked[0].body) == {"StartRequests": [{"EventId": "E1"}]}
-
-
 @pytest.mark.parametrize(
-    ("status", "refused"), [("400 Bad Request", True), ("404 Not Found", False), ("503 Service Unavailable", False)]
+    ("status", "refused"),
+    [("200 OK", False), ("400 Bad Request", True), ("404 Not Found", False), ("503 Service Unavailable", False)],
 )
-def test_an_approval_is_refused(status: str, refused: bool) -> None:
+def test_an_approval_succeeds_or_is_refused(status: str, refused: bool) -> None:
     with scripted(lambda asked, ended: answer(status, b'{"error":"this is why"}')) as endpoint:
         found = sent(endpoint.url)
-    assert "this is why" in found.error
-    assert found.refused == refused
+    assert json.loads(endpoint.asked[0].body) == {"StartRequests": [{"EventId": "E1"}]}
+    assert ("this is why" in found.error, found.refused) == (status != "200 OK", refused)
+
+
+def test_an_approval_without_a_response() -> None:
+    def silent(asked: Asked, ended: threading.Event) -> bytes | None:
+        ended.wait(60)
+        return None
+
+    with scripted(silent) as endpoint:
+        found = sent(endpoint.url)
+    assert ("timed out" in found.error, found.refused) == (True, False)
+    assert "connection refused" in sent(NOBODY).error
 
 
 def test_an_approval_uses_the_version_that_polling_has_found() -> None:
@@ -246,31 +218,18 @@ def test_an_approval_uses_the_version_that_polling_has_found() -> None:
     assert [version_of(asked) for asked in endpoint.asked if asked.method == "POST"] == [OLDEST]
 
 
-def test_an_approval_is_not_answered() -> None:
-    def silent(asked: Asked, ended: threading.Event) -> bytes | None:
-        ended.wait(60)
-        return None
-
-    with scripted(silent) as endpoint:
-        found = sent(endpoint.url)
-    assert "timed out" in found.error
-    assert not found.refused
-    assert "connection refused" in sent(NOBODY).error
-
-
-def test_one_events_approval_does_not_wait_for_anothers() -> None:
-    approver = Approver(Client(NOBODY), lambda _: None, RUNTIME)
-    approver.record(ApprovalResult("E1", "no"))
-    assert not approver.may_send("E1")
-    assert approver.may_send("E2")
-
-
 LISTED = Document(incarnation=7, events=(event(id="e1"),))
 GONE = Document(incarnation=8)
 RESTARTED = Document(incarnation=1)
 SILENCE = news(GONE, changed=False, shown=False)
 """200 without a body: the last document is reported again."""
+SAME = news(LISTED, changed=False, shown=False)
 FAILURE = news(GONE, changed=False, shown=False, error="404")
+
+
+def listed(events: EventList, *polls: Document | News | None) -> list[bool]:
+    """Whether each poll brought something new."""
+    return [events.record(poll if isinstance(poll, News) else news(poll)) for poll in polls]
 
 
 @pytest.mark.parametrize(
@@ -282,7 +241,7 @@ FAILURE = news(GONE, changed=False, shown=False, error="404")
         ([LISTED, GONE, SILENCE], False),
         ([LISTED, GONE, FAILURE], False),
         ([LISTED, GONE, FAILURE, GONE], True),
-        ([LISTED, news(LISTED, changed=False, shown=False)], True),
+        ([LISTED, SAME], True),
         ([LISTED, RESTARTED], False),
         ([LISTED, GONE, RESTARTED], False),
         ([LISTED, GONE, RESTARTED, RESTARTED], True),
@@ -295,14 +254,11 @@ FAILURE = news(GONE, changed=False, shown=False, error="404")
 )
 def test_an_event_is_gone_when_two_polls_in_a_row_did_not_show_it(polls: list[Document | News], knows: bool) -> None:
     events = EventList()
-    for poll in polls:
-        events.record(poll if isinstance(poll, News) else news(poll))
+    listed(events, *polls)
     assert events.knows("E1") == knows
     assert (events.find("E1") is not None) == (knows and events.document is LISTED)
 
 
-def test_it_tells_whether_there_is_anything_new() -> None:
-    events = EventList()
-    polls = [None, LISTED, LISTED, LISTED, news(LISTED, changed=False, shown=False), GONE, GONE, GONE]
-    new = [events.record(poll if isinstance(poll, News) else news(poll)) for poll in polls]
+def test_whether_there_is_anything_new() -> None:
+    new = listed(EventList(), None, LISTED, LISTED, LISTED, SAME, GONE, GONE, GONE)
     assert new == [False, True, True, False, False, True, True, False]

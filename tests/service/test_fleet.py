@@ -9,12 +9,11 @@ from tests.service.rig import OPERATOR, START, Rig
 
 from forenotice.core import errors
 from forenotice.core.fleet import Facts, ScopeKind
-from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind
 from forenotice.service import fleet, maintenance, queries
 from forenotice.views import base
 from forenotice.views import fleet as fleet_views
-from forenotice.views.fleet import FactsChange, HostChange, NewGroup, NewHost, PolicyChange, VmChange
+from forenotice.views.fleet import FactsChange, HostChange, NewGroup, PolicyChange, VmChange
 
 FLEET = b"""
 [hosts.rack1]
@@ -54,24 +53,15 @@ def apply(
 
 def test_one_at_a_time(rig: Rig) -> None:
     empty = fleet_views.Host(name="rack1", cordoned=False, labels={}, capacity=None, address=None, used=0, vms=0)
-    assert fleet.add_host(rig.service, OPERATOR, NewHost(name="rack1")) == empty
-    group = fleet.add_group(
-        rig.service,
-        OPERATOR,
-        NewGroup(name="api", kind=ScopeKind.AVAILABILITY_SET, policy=PolicyChange(max_user_operations=2)),
-    )
+    assert rig.add_host("rack1") == empty
+    group = rig.add_group("api", max_user_operations=2)
     assert (group.policy.max_user_operations, group.listening) == (2, False)
-    spec = VmSpec(name="api-0", host="rack1", group="api", addresses=("10.0.0.1",), facts=Facts(size="m2"))
-    vm = fleet.add_vm(rig.service, OPERATOR, spec)
+    vm = rig.add_vm("api-0", "rack1", group="api", addresses=("10.0.0.1",), facts=Facts(size="m2"))
     assert (vm.group, vm.facts.size, vm.policy) == ("api", "m2", None)
     assert [each.name for each in rig.published.by_key["group:api"].members] == ["api-0"]
 
-    changed = fleet.set_vm(
-        rig.service,
-        OPERATOR,
-        "api-0",
-        VmChange(group=None, facts=FactsChange(zone="1"), addresses=["10.0.0.2"], host="host-d"),
-    )
+    facts = FactsChange(zone="1")
+    changed = rig.set_vm("api-0", group=None, facts=facts, addresses=["10.0.0.2"], host="host-d")
     assert (changed.group, changed.host, changed.addresses) == (None, "host-d", ["10.0.0.2"])
     assert (changed.facts.size, changed.facts.zone) == ("m2", "1")
     assert rig.published.by_key["group:api"].members == ()
@@ -99,16 +89,15 @@ def test_a_scope_keeps_its_incarnation_while_its_vm_is_elsewhere(rig: Rig) -> No
 
 def test_loopback_addresses_are_for_fleets_to_try_things_on(rig: Rig) -> None:
     rig.service.allows_loopback = False
-    with pytest.raises(errors.RefusedError, match="--allow-loopback-addresses"):
-        rig.add_vm("new", "host-a", addresses=("127.9.0.1",))
-    with pytest.raises(errors.RefusedError, match="--allow-loopback-addresses"):
-        rig.set_vm("db", addresses=["127.9.0.1"])
-    document = fleet.parse(b'[vms.new]\nhost = "host-a"\naddresses = ["127.9.0.1"]\n', "toml")
-    with pytest.raises(errors.RefusedError, match="--allow-loopback-addresses"):
-        fleet.apply(rig.service, OPERATOR, document, prune=False, dry_run=True)
+    for command in (
+        lambda: rig.add_vm("new", "host-a", addresses=("127.9.0.1",)),
+        lambda: rig.set_vm("db", addresses=["127.9.0.1"]),
+        lambda: apply(rig, b'[vms.new]\nhost = "host-a"\naddresses = ["127.9.0.1"]\n', dry_run=True),
+    ):
+        with pytest.raises(errors.RefusedError, match="--allow-loopback-addresses"):
+            command()
     # What it has already, it keeps.
-    rig.set_vm("db", facts=FactsChange(size="large"))
-    assert rig.vm("db").addresses == ["127.1.0.30"]
+    assert rig.set_vm("db", facts=FactsChange(size="large")).addresses == ["127.1.0.30"]
 
 
 def test_what_a_live_event_names_stays_put(rig: Rig) -> None:

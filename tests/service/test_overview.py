@@ -6,8 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.service import whole
-from tests.service.rig import OPERATOR, START, Rig
+from tests.service.rig import OPERATOR, START, Rig, load_whole_fleet
 from tests.service.rolling import Failing, Rolling
 
 from forenotice.core import errors, roles, selectors
@@ -46,7 +45,7 @@ def test_the_same_as_one_by_one(sqlite_store: Store, seed: int, monkeypatch: pyt
             _require_same(rig, found, access)
             kinds |= {facts["kind"] for item in found.listed for facts in item.why.waiting_for}
             with monkeypatch.context() as patched:
-                patched.setattr(Worlds, "to_explain", whole.load)
+                patched.setattr(Worlds, "to_explain", load_whole_fleet)
                 assert now(rig, access) == found
     assert {"approval"} < kinds
 

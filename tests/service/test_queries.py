@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.metadata.running import running
-from tests.service import whole
-from tests.service.rig import Rig
+from tests.service.rig import Rig, load_whole_fleet
 from tests.service.rolling import Rolling
 
 from forenotice.core import errors, selectors
@@ -121,7 +120,7 @@ def test_what_others_are_told_elsewhere_explains_nothing(
         return told + [empty.explain(event.id) for each in live for event in each.events]
 
     briefly = explained()
-    monkeypatch.setattr(Worlds, "to_explain", whole.load)
+    monkeypatch.setattr(Worlds, "to_explain", load_whole_fleet)
     assert explained() == briefly
     assert any(facts["kind"] == "update-domain" for each in briefly for facts in each.waiting_for)
 

@@ -1,13 +1,12 @@
 """The one writer: guests before operators, a time for each, and nothing for whoever has gone away."""
 
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from time import monotonic, sleep
+from time import monotonic
 
 import pytest
-from tests.service.rig import OPERATOR, Rig
+from tests.service.rig import OPERATOR, Rig, wait_for
 
 from forenotice.core import errors, roles
 from forenotice.core.operations import Kind
@@ -17,13 +16,6 @@ from forenotice.store.database import GUESTS, OWN, WriteRequest, WriterQueue
 
 PATIENCE = 60
 TENANT = replace(OPERATOR, actor="tenant:ada", access=roles.access("tenant", "web"))
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    end = monotonic() + PATIENCE
-    while not is_so():
-        assert monotonic() < end
-        sleep(0.005)
 
 
 class Queue:
@@ -42,7 +34,7 @@ class Queue:
 
         joined = self.pool.submit(take)
         self._begun += 1
-        until(lambda: len(self.line._waiting) == self._begun or joined.done())
+        wait_for(lambda: len(self.line._waiting) == self._begun or joined.done())
         return joined
 
 
@@ -119,9 +111,9 @@ def test_an_approval_overtakes_the_commands_that_wait(rig: Rig) -> None:
     with ThreadPoolExecutor(2) as pool:
         with line.turn(OWN):
             command = pool.submit(rig.schedule, Kind.RESTART, "db")
-            until(lambda: len(line._waiting) == 1)
+            wait_for(lambda: len(line._waiting) == 1)
             approval = pool.submit(rig.approve, "web-0", "group:web", event)
-            until(lambda: len(line._waiting) == 2)
+            wait_for(lambda: len(line._waiting) == 2)
         assert approval.result(PATIENCE) is None
         command.result(PATIENCE)
     actions = rig.actions()

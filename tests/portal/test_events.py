@@ -22,7 +22,7 @@ from forenotice.portal.pages.events import Moments, draw_milestones
 from forenotice.service import calls, maintenance, overview, queries
 from forenotice.service.calls import Call
 from forenotice.service.guests import Guests
-from forenotice.service.tick import Report, tick
+from forenotice.service.tick import tick
 
 TENANT = Call(actor="tenant:shop", token_id="shop", access=access(Role.TENANT, "group:web"))
 NO_EVENT = "0B4A7C10-0000-4000-8000-000000000000"
@@ -171,7 +171,7 @@ def test_its_life_to_the_end(tmp_path: Path) -> None:
         assert milestones(page) == ["Announced", "Approved", "Started", "Done"]
         page.lacks(f'href="/events/{event}/cancel"')
         clock.advance(minutes=1)
-        done = Report(operation=task.operation, attempt=task.attempt, outcome=Finished(done=("web-0",), failures={}))
+        done = task, Finished(done=("web-0",), failures={})
         tick(portal.service, [done])
         page = visitor.get(f"/events/{event}")
         page.shows(
@@ -192,7 +192,7 @@ def test_a_failure_says_what_failed(tmp_path: Path) -> None:
         [task] = tick(portal.service).tasks
         clock.advance(minutes=1)
         failed = Finished(failures={"web-0": "no <answer>"})
-        tick(portal.service, [Report(operation=task.operation, attempt=task.attempt, outcome=failed)])
+        tick(portal.service, [(task, failed)])
         page = portal.visitor().get(f"/events/{event}")
         page.shows("It is over: it failed")
         assert "Without success: web-0 (no <answer>)." in page.text

@@ -125,14 +125,7 @@ class Rig:
         tasks = tick.tick(self.service).tasks
         while tasks:
             self.asked += tasks
-            reports = [
-                tick.Report(
-                    operation=task.operation,
-                    attempt=task.attempt,
-                    outcome=self.driver.carry_out(task, self.clock.now()),
-                )
-                for task in tasks
-            ]
+            reports = [(task, self.driver.carry_out(task, self.clock.now())) for task in tasks]
             tasks = tick.tick(self.service, reports).tasks
 
     def run(self, seconds: float, step: float = 1) -> None:

@@ -60,9 +60,9 @@ def test_a_result_that_comes_too_late_changes_nothing(rig: Rig) -> None:
     rig.schedule(Kind.HARDWARE_FAILURE, "host-a")
     rig.clock.advance(seconds=20)
     outcome = rig.driver.carry_out(task, rig.clock.now())
-    tick.tick(rig.service, [tick.Report(operation=task.operation, attempt=1, outcome=outcome)])
+    tick.tick(rig.service, [(task, outcome)])
     assert queries.operation(rig.service, task.operation).status == "Failed"
-    tick.tick(rig.service, [tick.Report(operation="unheard-of", attempt=1, outcome=outcome)])
+    tick.tick(rig.service, [(replace(task, operation="unheard-of"), outcome)])
 
 
 def test_for_a_while_after_start_up_nothing_starts_by_expiry_alone(rig: Rig) -> None:

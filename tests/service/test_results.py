@@ -46,7 +46,7 @@ def test_a_result_is_stored_and_the_next_tick_takes_it(rig: Rig) -> None:
     assert (ticked.tasks, ticked.lost) == ([], {task.operation})
     assert queries.operation(rig.service, task.operation).failures == {}
     # Nor does its own report change anything.
-    late = tick.Report(operation=task.operation, attempt=1, outcome=Finished(failures=dict.fromkeys(task.vms, "no")))
+    late = (task, Finished(failures=dict.fromkeys(task.vms, "no")))
     assert not tick.tick(rig.service, [late]).tasks
     assert rig.actions(action="driver.") == ["driver.answered", "driver.finished"]
 
@@ -92,7 +92,7 @@ def test_what_fits_nothing_is_refused_with_the_state(rig: Rig) -> None:
 
 def test_an_attempt_that_nobody_has_asked_for_has_no_result_yet(rig: Rig) -> None:
     task = started(rig)
-    failed = tick.Report(operation=task.operation, attempt=1, outcome=Finished(failures=dict.fromkeys(task.vms, "no")))
+    failed = (task, Finished(failures=dict.fromkeys(task.vms, "no")))
     tick.tick(rig.service, [failed])
     with pytest.raises(errors.ConflictError, match="attempt 2 has not been asked for"):
         tell(rig, task, attempt=2)

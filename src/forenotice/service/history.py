@@ -68,7 +68,7 @@ def everything(service: Service, *, seen: Selector | None = None, **filters: Any
 
 
 def _require_zones(filters: Mapping[str, Any]) -> None:
-    for bound in (filters.get("since"), filters.get("until")):
+    for bound in (filters.get(name) for name in ("since", "until", "before")):
         if bound is not None and bound.tzinfo is None:
             raise errors.RefusedError("a time needs its zone: write 2026-01-31T12:00:00Z")
 
@@ -76,14 +76,13 @@ def _require_zones(filters: Mapping[str, Any]) -> None:
 def prune(service: Service, call: Call, *, before: datetime, dry_run: bool = False) -> history.Pruned:
     """Remove entries before a moment, except for live events and what is still to be delivered."""
     now = service.clock.now()
-    if before.tzinfo is None:
-        raise errors.RefusedError("a time needs its zone: write 2026-01-31T12:00:00Z")
+    _require_zones({"before": before})
     if before > now - YOUNGEST:
         raise errors.RefusedError("the history of the last 24 hours stays: give a moment before that")
     if dry_run:
         with service.store.read() as reader:
             removed, older = reader.retention.count(before), reader.retention.older(before)
-        return _view(before, removed, older - removed["entries"], complete=not removed.total(), dry_run=True)
+        return _pruned(before, removed, older - removed["entries"], complete=not removed.total(), dry_run=True)
     with service.store.read() as reader:
         known = recalled(reader, call, history.Pruned, now)
     if known is not None:
@@ -101,9 +100,9 @@ def prune(service: Service, call: Call, *, before: datetime, dry_run: bool = Fal
     def end(unit: UnitOfWork) -> history.Pruned:
         kept = unit.transaction.retention.older(before)
         draft = unit.draft(World(), call)
-        draft.note("history.pruned", before=before, **_counts(removed))
+        draft.note("history.pruned", before=before, **{name: removed[name] for name in REMOVED})
         unit.keep(draft)
-        return _view(before, removed, kept, complete=complete, dry_run=False)
+        return _pruned(before, removed, kept, complete=complete, dry_run=False)
 
     return command(service, call, history.Pruned, end)
 
@@ -117,7 +116,7 @@ def _remove(service: Service, before: datetime) -> tuple[Counter[str], bool]:
         cursor: Cursor | None = None
         while True:
             step_begin = monotonic()
-            found, cursor = service.transact(partial(_step, stage, before, cursor))
+            found, cursor = service.transact(partial(_remove_some, stage, before, cursor))
             removed += found
             if cursor is None:
                 break
@@ -129,14 +128,10 @@ def _remove(service: Service, before: datetime) -> tuple[Counter[str], bool]:
     return removed, True
 
 
-def _step(stage: Stage, before: datetime, cursor: Cursor | None, unit: UnitOfWork) -> Step:
+def _remove_some(stage: Stage, before: datetime, cursor: Cursor | None, unit: UnitOfWork) -> Step:
     return stage(unit.transaction.retention, before, cursor)
 
 
-def _counts(removed: Counter[str]) -> Mapping[str, Any]:
-    return {name: removed[name] for name in REMOVED}
-
-
-def _view(before: datetime, removed: Counter[str], kept: int, *, complete: bool, dry_run: bool) -> history.Pruned:
-    counts = _counts(removed)
+def _pruned(before: datetime, removed: Counter[str], kept: int, *, complete: bool, dry_run: bool) -> history.Pruned:
+    counts = {name: removed[name] for name in REMOVED}
     return history.Pruned(before=before, **counts, kept=kept, complete=complete, dry_run=dry_run)

@@ -100,15 +100,11 @@ def run(service: Service) -> None:
         unit.transaction.driver_results.delete_before(unit.now - REMEMBERED)
 
     service.transact(work)
-    _forget(service.used, used)
-    _forget(service.prolonged, prolonged)
+    for noted, written in ((service.used, used), (service.prolonged, prolonged)):
+        for key, moment in written.items():
+            if noted.get(key) == moment:
+                del noted[key]
     _checkpoint(service)
-
-
-def _forget(noted: dict[str, datetime], written: dict[str, datetime]) -> None:
-    for key, moment in written.items():
-        if noted.get(key) == moment:
-            del noted[key]
 
 
 def checkpoint_fleet(service: Service) -> None:
@@ -204,7 +200,7 @@ def _begin_epoch(unit: UnitOfWork, call: Call | None) -> int:
     mark = unit.service.store.mark()
     epoch = documents.next_epoch(unit.now, unit.transaction.meta.epoch(), mark.epoch if mark else 0)
     unit.transaction.raise_epoch(epoch)
-    draft = unit.draft(unit.transaction.worlds.load(), call)
+    draft = unit.load(call)
     draft.note("database.restored", epoch=epoch)
     unit.keep(draft)
     return epoch

@@ -183,7 +183,7 @@ def approve(service: Service, call: Call, event_id: str) -> shown.Event:
     about: dict[str, str] = {}
 
     def work(unit: UnitOfWork) -> shown.Event:
-        draft = unit.draft(unit.transaction.worlds.load(events=[event_id]), call)
+        draft = unit.load(call, events=[event_id])
         event = draft.event(visibility.visible(draft, call.access.scopes).event(event_id).id)
         lifecycle.approve_as_operator(draft, event, call.actor)
         about.update(event=event.id, operation=event.operation, scope=event.scope)
@@ -198,7 +198,7 @@ def cancel_event(service: Service, call: Call, event_id: str) -> shown.Operation
     """An operation is indivisible: with one of its events all are cancelled."""
 
     def work(unit: UnitOfWork) -> shown.Operation:
-        draft = unit.draft(unit.transaction.worlds.load(events=[event_id]), call)
+        draft = unit.load(call, events=[event_id])
         return _cancel(unit, draft, call, visibility.visible(draft, call.access.scopes).event(event_id).operation)
 
     return command(service, call, shown.Operation, work)
@@ -206,7 +206,7 @@ def cancel_event(service: Service, call: Call, event_id: str) -> shown.Operation
 
 def cancel_operation(service: Service, call: Call, operation_id: str) -> shown.Operation:
     def work(unit: UnitOfWork) -> shown.Operation:
-        draft = unit.draft(unit.transaction.worlds.load(operations=[operation_id]), call)
+        draft = unit.load(call, operations=[operation_id])
         return _cancel(unit, draft, call, visibility.visible(draft, call.access.scopes).operation(operation_id).id)
 
     return command(service, call, shown.Operation, work)

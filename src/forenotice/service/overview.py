@@ -104,7 +104,10 @@ def of_vm(service: Service, name: str, access: Access) -> Matches[maintenance.Li
     with service.store.read() as reader:
         # Of each kind one can wait for a VM, and one be under way: that is never more.
         found = reader.events.page(None, MOST + 1, EventFilter(live=True, vm=name, seen=access.scopes))
-        return _explained(service, reader, _urgent(found), access)
+        ordered = sorted(
+            documents.in_order(found), key=lambda event: (event.status is not Status.STARTED, event.not_before)
+        )
+        return _explained(service, reader, {event.id: event.operation for event in ordered}, access)
 
 
 def of_group(service: Service, name: str, access: Access) -> Matches[maintenance.LiveEvent]:
@@ -134,12 +137,6 @@ def planned(service: Service, access: Access, *, host: str | None = None) -> Mat
         for each in known[:MOST]
     ]
     return Matches(items=items, more=len(known) > MOST)
-
-
-def _urgent(events: list[Event]) -> dict[str, str]:
-    in_order = documents.in_order(events)
-    ordered = sorted(in_order, key=lambda event: (event.status is not Status.STARTED, event.not_before))
-    return {event.id: event.operation for event in ordered}
 
 
 def _explained(

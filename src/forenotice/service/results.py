@@ -28,8 +28,7 @@ def key(service: Service) -> str:
     """One key for all processes that survives restarts, because a result may come after one."""
 
     def settle(unit: UnitOfWork) -> str:
-        made = unit.transaction.meta.get(KEY) or secrets.token_urlsafe(32)
-        unit.transaction.meta.put(KEY, made)
+        unit.transaction.meta.put(KEY, made := unit.transaction.meta.get(KEY) or secrets.token_urlsafe(32))
         return made
 
     with service.store.read() as reader:
@@ -68,7 +67,7 @@ def record(
     outcome = Finished(done=tuple(done), failures=dict(failures or {}))
 
     def work(unit: UnitOfWork) -> maintenance.Operation:
-        draft = unit.draft(unit.transaction.worlds.load(operations=[operation_id]), call)
+        draft = unit.load(call, operations=[operation_id])
         operation = draft.operation(operation_id)
         stored = unit.transaction.driver_results.of([operation_id])
         known = next((each.outcome for each in stored if each.attempt == attempt), None)

@@ -168,7 +168,7 @@ def _change(
 ) -> shown.Rollout:
     def work(unit: UnitOfWork) -> shown.Rollout:
         live = unit.transaction.rollouts.live_operations(rollout_id)
-        draft = unit.draft(unit.transaction.worlds.load(rollouts=[rollout_id], operations=live), call)
+        draft = unit.load(call, rollouts=[rollout_id], operations=live)
         decide(unit, draft)
         unit.keep(draft)
         return _view(unit.transaction, draft.rollout(rollout_id))
@@ -223,7 +223,7 @@ def next_due(service: Service) -> datetime | None:
 
 def _record_gate(service: Service, check: GateCheck, result: GateResult) -> None:
     def work(unit: UnitOfWork) -> None:
-        draft = unit.draft(unit.transaction.worlds.load(rollouts=[check.rollout]))
+        draft = unit.load(rollouts=[check.rollout])
         rollout_progress.record_gate(draft, check.rollout, check.wave, replace(result, at=unit.now))
         unit.keep(draft)
 
@@ -235,7 +235,7 @@ def _step(service: Service, rollout_id: str) -> GateCheck | None:
         known = unit.transaction.rollouts
         if rollout_id not in known.due(unit.now, AT_ONCE):
             return None  # Another process has taken the step.
-        draft = unit.draft(unit.transaction.worlds.load(rollouts=[rollout_id]))
+        draft = unit.load(rollouts=[rollout_id])
         ended = known.ended(rollout_id)
         under_way = known.under_way(rollout_id) - len(ended)
         rollout_progress.settle(draft, rollout_id, ended)

@@ -278,13 +278,6 @@ class Service:
         else:
             unit.kept += later.kept
 
-    def _put_off_late(self, unit: UnitOfWork) -> None:
-        for made, promised_at in self._late:
-            draft = unit.draft(unit.transaction.worlds.load(operations=made))
-            for key in sorted(made & draft.world.operations.keys()):
-                lifecycle.restore_notice(draft, draft.operation(key), promised_at)
-            unit.keep(draft)
-
     def _attempt(
         self, work: Callable[[UnitOfWork], T], allowance: timedelta, time_limit: TimeLimit
     ) -> tuple[UnitOfWork, T]:
@@ -299,7 +292,11 @@ class Service:
             jumped = self.clock.jumped
             if jumped > self._jumped:
                 unit.account_for_jump(jumped - self._jumped)
-            self._put_off_late(unit)
+            for made, promised_at in self._late:
+                draft = unit.load(operations=made)
+                for key in sorted(made & draft.world.operations.keys()):
+                    lifecycle.restore_notice(draft, draft.operation(key), promised_at)
+                unit.keep(draft)
             result = work(unit)
             late = self.clock.now() - unit.now > unit.allowance * (1 - COMMIT_SHARE)
             if late and unit.gives_notice:
@@ -319,19 +316,17 @@ class Service:
             if changes.documents:
                 self.publisher.documents(changes.documents)
                 self.telemetry.document_changes(len(changes.documents))
-            self._measure(changes, unit.now)
+            for event in changes.events.values():
+                age = (unit.now - event.created_at).total_seconds()
+                if event.status is Status.STARTED:
+                    self.telemetry.lead_time(event.type, age)
+                elif event.approved_at == unit.now and age:
+                    self.telemetry.approvals(1)
+                    self.telemetry.approval_latency(age)
         if unit.makes_due:
             self.nudge.set()
         if any(changes.entries for changes in unit.kept):
             self.tell_growth()
-
-    def _measure(self, changes: Changes, now: datetime) -> None:
-        for event in changes.events.values():
-            if event.status is Status.STARTED:
-                self.telemetry.lead_time(event.type, (now - event.created_at).total_seconds())
-            elif event.approved_at == now and event.created_at != now:
-                self.telemetry.approvals(1)
-                self.telemetry.approval_latency((now - event.created_at).total_seconds())
 
 
 class _TooSlowError(Exception):

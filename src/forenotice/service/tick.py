@@ -10,7 +10,7 @@ from forenotice.core import announcements, driver_calls, errors, lifecycle
 from forenotice.core.draft import Draft, World
 from forenotice.core.driver_calls import Outcome, Task
 from forenotice.core.fleet import Host
-from forenotice.core.operations import Operation, Status
+from forenotice.core.operations import Status
 from forenotice.service import housekeeping, results
 from forenotice.service.loops import Interval, Loop, time_until
 from forenotice.service.service import Service, UnitOfWork
@@ -26,13 +26,8 @@ CLAIM = timedelta(seconds=15)
 CHECKPOINT_AFTER = timedelta(seconds=1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """What a driver answered to a task."""
-
-    operation: str
-    attempt: int
-    outcome: Outcome
+Report = tuple[Task, Outcome]
+"""What a driver reported of a task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,17 +51,20 @@ def tick(service: Service, reports: Sequence[Report] = (), under_way: Collection
     def work(unit: UnitOfWork) -> Ticked:
         kept = unit.transaction.operations.renew_claims(service.process, under_way, unit.now + CLAIM)
         due = unit.transaction.operations.due(unit.now, AT_ONCE)
-        mine = {*due, *(report.operation for report in reports)}
+        mine = {*due, *(task.operation for task, _ in reports)}
         draft = unit.draft(_load(unit.transaction, mine))
-        for report in reports:
-            if operation := draft.world.operations.get(report.operation):
-                driver_calls.report(draft, operation, service.process, report.attempt, report.outcome)
-        for told in unit.transaction.driver_results.of(due):
-            operation = draft.operation(told.operation)
-            if driver_calls.concerns(operation, told.attempt, told.outcome):
-                driver_calls.record_result(draft, operation, told.attempt, told.outcome)
-        ordered = sorted((draft.world.operations[key] for key in mine if key in draft.world.operations), key=_order)
-        tasks = [task for operation in ordered if (task := _step(service, draft, operation.id))]
+        known = draft.world.operations
+        for task, outcome in reports:
+            if operation := known.get(task.operation):
+                driver_calls.report(draft, operation, service.process, task.attempt, outcome)
+        for result in unit.transaction.driver_results.of(due):
+            operation = draft.operation(result.operation)
+            if driver_calls.concerns(operation, result.attempt, result.outcome):
+                driver_calls.record_result(draft, operation, result.attempt, result.outcome)
+        ordered = sorted(
+            (known[key] for key in mine & known.keys()), key=lambda each: (each.not_before, each.created_at, each.id)
+        )
+        tasks = [made for operation in ordered if (made := _step(service, draft, operation.id))]
         unit.keep(draft)
         return Ticked(tasks=tasks, lost=set(under_way).difference(kept))
 
@@ -80,20 +78,14 @@ def next_due(service: Service) -> datetime | None:
 
 def give_up_claims(service: Service) -> None:
     """Others need not wait for our claims to lapse."""
-
-    def work(unit: UnitOfWork) -> None:
-        unit.transaction.operations.release_claims(service.process)
-
-    service.transact(work)
+    service.transact(lambda unit: unit.transaction.operations.release_claims(service.process))
 
 
 def renew_claims(service: Service, operations: Collection[str]) -> list[str]:
     """Gives those that were still ours."""
-
-    def work(unit: UnitOfWork) -> list[str]:
-        return unit.transaction.operations.renew_claims(service.process, operations, unit.now + CLAIM)
-
-    return service.transact(work)
+    return service.transact(
+        lambda unit: unit.transaction.operations.renew_claims(service.process, operations, unit.now + CLAIM)
+    )
 
 
 def _load(reader: Reader, operations: Collection[str]) -> World:
@@ -107,10 +99,6 @@ def _load(reader: Reader, operations: Collection[str]) -> World:
         return world
     last_resort = reader.operations.announced_hosts() if any(map(driver_calls.waits_for_a_host, moving)) else ()
     return reader.worlds.load(operations=operations, hosts=last_resort, targets=True)
-
-
-def _order(operation: Operation) -> tuple[datetime, datetime, str]:
-    return operation.not_before, operation.created_at, operation.id
 
 
 def _step(service: Service, draft: Draft, operation_id: str) -> Task | None:
@@ -155,7 +143,7 @@ class TickLoop:
         """Let drivers end what is under way; the rest goes on after the next start, or in another process."""
         self._loop.stop()
         self._service.calls.stop()
-        self._take_reports()
+        self._reports += self._service.calls.finished()
         try:
             tick(self._service, self._reports)
             give_up_claims(self._service)
@@ -170,8 +158,8 @@ class TickLoop:
         self._housekeeping.run_if_due(at_once=service.clock_has_jumped)
         self._checkpoint.run_if_due()
         again_at = calls.call_again(service.clock.now())
-        self._take_reports()
-        reported = {report.operation for report in self._reports}
+        self._reports += calls.finished()
+        reported = {task.operation for task, _ in self._reports}
         ticked = tick(service, self._reports, [key for key in self._under_way if key not in reported])
         self._reports.clear()
         self._forget({*reported, *ticked.lost})
@@ -186,12 +174,6 @@ class TickLoop:
             return task
         key = results.key(self._service)
         return replace(task, result_token=results.token(key, task.operation, task.attempt))
-
-    def _take_reports(self) -> None:
-        self._reports += (
-            Report(operation=task.operation, attempt=task.attempt, outcome=outcome)
-            for task, outcome in self._service.calls.finished()
-        )
 
     def _renew(self) -> None:
         if self._under_way:

@@ -15,7 +15,7 @@ from forenotice.core.operations import Kind
 from forenotice.delivery import subscriptions
 from forenotice.service import maintenance, queries, rollouts, tokens
 from forenotice.service.calls import Call
-from forenotice.service.tick import Report, tick
+from forenotice.service.tick import tick
 from forenotice.views.maintenance import Event, Operation
 from forenotice.views.subscriptions import NewSubscription
 
@@ -51,10 +51,7 @@ def approve(portal: Portal, operation: Operation) -> None:
 
 def finish(portal: Portal) -> None:
     """Whatever may start is carried out."""
-    reports = [
-        Report(operation=task.operation, attempt=task.attempt, outcome=Finished(done=task.vms, failures={}))
-        for task in tick(portal.service).tasks
-    ]
+    reports = [(task, Finished(done=task.vms, failures={})) for task in tick(portal.service).tasks]
     tick(portal.service, reports)
 
 

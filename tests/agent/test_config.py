@@ -171,7 +171,7 @@ def test_without_undo_recover_is_what_undoes() -> None:
 def test_spans_and_times_to_begin(text: str, seconds: float) -> None:
     span, lead = Span.read(text), timedelta(seconds=seconds)
     assert (span, type(span), Span.read(tables.write(span))) == (lead, Span, lead)
-    for when in ("At once", f"notbefore-{text}", f"NotBefore - {text}"):
+    for when in ("At once", f"NotBefore-{text}".lower(), f"NotBefore - {text}"):
         found = When.read(when)
         assert found.lead == (None if when == "At once" else lead)
         assert When.read(tables.write(found)) == found != when

@@ -81,24 +81,18 @@ def test_a_terminal_is_drawn_on_and_left_clean(fresh: Run, ending: signal.Signal
 def test_one_frame(fresh: Run) -> None:
     assert "There are no live events." in fresh("watch", "--once").out
     fresh("vm", "restart", "web-0")
-    # Nobody looks at what is no terminal: one frame is all there is.
-    lines = fresh("watch").out.splitlines()
-    [event] = [line for line in lines if line.startswith("Scheduled")]
-    assert re.match(
-        r"Scheduled +1[45] min( \d+ s)?  Reboot     web: web-0  It waits for approval by web \(web-0\), until ", event
+    # What is no terminal gets one frame.
+    fresh("watch").shows(
+        r"Scheduled +1[45] min( \d+ s)?  Reboot     web: web-0  It waits for approval by web \(web-0\), until .*"
     )
     [view] = fresh("watch", "--once", "--json").json["events"]
     assert view["why"].startswith("It waits for approval by web (web-0)")
     assert view["until"] == view["not_before"]
-
-
-def test_a_rollout_under_way(fresh: Run) -> None:
-    rollout = fresh("rollout", "start", "--hosts", "*", "--kind", "update", "--gate", "https://a.example/", "--json")
-    said = fresh("watch", "--once").out
-    assert "rollout update *  Running  wave 0 of " in said
-    assert re.search(rf"rollout.started by operator:admin  {rollout.json['id']}$", said, re.MULTILINE)
+    asked = ("--hosts", "*", "--kind", "update", "--gate", "https://a.example/")
+    rollout = fresh("rollout", "start", *asked, "--json").json["id"]
+    fresh("watch", "--once").shows(r"rollout update \*  Running  wave 0 of .*", rf".*by operator:admin  {rollout}")
     [view] = fresh("watch", "--once", "--json").json["rollouts"]
-    assert view["why"] == fresh("rollout", "explain", view["id"], "--json").json["sentence"] != ""
+    assert view["why"] == fresh("rollout", "explain", rollout, "--json").json["sentence"] != ""
 
 
 def test_json_is_a_line_for_each_change(fresh: Run) -> None:
@@ -114,12 +108,11 @@ def test_json_is_a_line_for_each_change(fresh: Run) -> None:
     assert process.returncode == 0
 
 
-def test_without_a_server_there_is_no_frame(run: Run) -> None:
+def test_without_a_server_or_with_a_wrong_token_there_is_no_frame(run: Run, module_control: Control) -> None:
     ran = run("watch", "--once", "--control-url", "http://127.0.0.1:9", "--token", "t")
-    assert (ran.code, ran.err) == (
-        1,
-        "forenotice: cannot reach the control plane at http://127.0.0.1:9: is `forenotice serve` running?\n",
-    )
+    assert (ran.code, "cannot reach the control plane at http://127.0.0.1:9" in ran.err) == (1, True)
+    ran = run("watch", "--once", "--control-url", module_control.url, "--token", "wrong")
+    assert (ran.code, "A valid bearer token is needed" in ran.err) == (1, True)
 
 
 def api(url: str, token: str) -> Api:
@@ -175,28 +168,22 @@ def test_little_is_requested_while_nothing_happens(cli: Run, module_control: Con
     assert recording.requested(poller) == ["history", "events", "rollouts", "explanation"]
 
 
-def test_what_is_refused_ends_it(run: Run, module_control: Control) -> None:
-    ran = run("watch", "--once", "--control-url", module_control.url, "--token", "wrong")
-    assert "A valid bearer token is needed" in ran.err
+def refusal(status: str, code: str, message: str, facts: str = "{}") -> bytes:
+    return answer(status, f'{{"error": {{"code": "{code}", "message": "{message}", "facts": {facts}}}}}'.encode())
 
 
 def test_a_server_without_rollouts_has_none_and_one_in_trouble_is_waited_for(alone: None) -> None:
-    missing = answer("404 Not Found", b'{"error": {"code": "not_found", "message": "nothing", "facts": {}}}')
-    trouble = answer("503 Away", b'{"error": {"code": "unavailable", "message": "the disk is full", "facts": {}}}')
     page = answer("200 OK", b'{"items": [], "next": null}')
+    missing, conflict = refusal("404 Not Found", "not_found", "nothing"), refusal("409 No", "conflict", "no")
+    trouble = refusal("503 Away", "unavailable", "the disk is full")
     with stranger(page, page, missing, trouble) as server:
         poller = Poller(api(server.url, "t"))
         assert poller.poll().rollouts == ()
         assert poller.poll().trouble == "the disk is full"
-    busy = answer("429 Busy", b'{"error": {"code": "too_many", "message": "wait", "facts": {"retry_after": 3600}}}')
-    with stranger(busy) as server:
+    with stranger(refusal("429 Busy", "too_many", "wait", '{"retry_after": 3600}')) as server:
         assert Poller(api(server.url, "t")).poll().trouble == "wait"
-    with stranger(
-        page, page, answer("409 No", b'{"error": {"code": "conflict", "message": "no", "facts": {}}}')
-    ) as server:
-        poller = Poller(api(server.url, "t"))
-        with pytest.raises(RefusalError, match="no"):
-            poller.poll()
+    with stranger(page, page, conflict) as server, pytest.raises(RefusalError, match="no"):
+        Poller(api(server.url, "t")).poll()
 
 
 EVENT = sample(
@@ -231,12 +218,11 @@ ENTRY = sample(
 HOUR = timedelta(hours=1)
 
 
-def of_event(**changes: Any) -> Snapshot:
+def of(**changes: Any) -> Snapshot:
+    """An event or an entry, changed where it matters."""
+    if "action" in changes or "rollout" in changes:
+        return Snapshot(entries=(replace(ENTRY, **changes),), known=True)
     return Snapshot(events=(replace(EVENT, **changes),), known=True)
-
-
-def of_entry(**changes: Any) -> Snapshot:
-    return Snapshot(entries=(replace(ENTRY, **changes),), known=True)
 
 
 def why(sentence: str, until: datetime | None = None) -> Reason:
@@ -291,11 +277,11 @@ DRAWN = [
         Snapshot(rollouts=(ROLLOUT,), known=True),
         "rollout update rack1-*  Paused  wave 2 of 3  ━━━━━━━━━━────────── 5/10 hosts  R\n  2 hosts failed\n",
     ),
-    (of_entry(action="rollout.host_failed", rollout="R", vm=None), "11:59:59  rollout.host_failed  R h\n"),
-    (of_entry(rollout="R"), "11:59:59  vm.added  web-0\n"),
-    (of_event(not_before=NOW - HOUR), " due  Freeze"),
-    (of_event(status="Started"), "Started                  Freeze     web: web-0, web-1"),
-    (of_event(approved_at=NOW - HOUR), "  approved"),
+    (of(action="rollout.host_failed", rollout="R", vm=None), "11:59:59  rollout.host_failed  R h\n"),
+    (of(rollout="R"), "11:59:59  vm.added  web-0\n"),
+    (of(not_before=NOW - HOUR), " due  Freeze"),
+    (of(status="Started"), "Started                  Freeze     web: web-0, web-1"),
+    (of(approved_at=NOW - HOUR), "  approved"),
     (Snapshot(), "forenotice http://server  12:00:00 UTC\nconnecting ...\n"),
 ]
 

@@ -130,24 +130,24 @@ def _given(parameters: Iterable[click.Parameter]) -> list[str]:
 def _ended_by_signals() -> Iterator[None]:
     """On a signal, first end what was started; a second signal changes nothing."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    numbers = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
+    heeded = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
     if threading.current_thread() is not threading.main_thread():
-        numbers = []
+        heeded = {}
 
     def interrupt(*_: object) -> None:
-        for number in numbers:
+        for number in heeded:
             signal.signal(number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    for number in numbers:
-        signal.signal(number, interrupt)
     try:
+        for number in heeded:
+            signal.signal(number, interrupt)
         yield
     except KeyboardInterrupt:
         raise errors.UnavailableError("it was interrupted: nothing is reported") from None
     finally:
-        for number in numbers:
-            signal.signal(number, before[number])
+        for number, handler in heeded.items():
+            signal.signal(number, handler)
 
 
 def _judge(

@@ -39,9 +39,6 @@ PARTS = {"kind": "EVENT", "by": "TIME", "name": "FAULT", "scenario": "SCENARIO",
 class Control(Rest):
     """An emulator's, whose complaints are about what was typed."""
 
-    def __init__(self, url: str) -> None:
-        super().__init__(url, "forenotice emulate")
-
     def _refusal(self, status: int, reason: str, body: bytes) -> errors.ForenoticeError:
         error = super()._refusal(status, reason, body)
         if status == HTTPStatus.UNAUTHORIZED:
@@ -62,7 +59,7 @@ class Emulator:
 
     @cached_property
     def api(self) -> Control:
-        return Control(settings.load_driver(self._flags, os.environ).control_url)
+        return Control(settings.load_driver(self._flags, os.environ).control_url, "forenotice emulate")
 
     def now(self) -> datetime:
         """By the emulator's clock."""
@@ -169,14 +166,16 @@ def wait_(ctx: Emulator, event: str, approved: bool, started: bool, gone: bool, 
         raise wait.UnfinishedError(f"{view.type} of {', '.join(view.resources)} is {never}")
 
 
-def _of_event(verb: str, summary: str) -> None:
-    @drive(verb, EVENT, summary=summary)
-    def run(ctx: Emulator, event: str) -> None:
-        _show_event(ctx, ctx.api.post(views.emulator.Event, "emulator", "events", event, verb))
+@drive("approve", EVENT)
+def approve(ctx: Emulator, event: str) -> None:
+    """Approve an event in place of its guests."""
+    _show_event(ctx, ctx.api.post(views.emulator.Event, "emulator", "events", event, "approve"))
 
 
-_of_event("approve", "Approve an event in place of its guests.")
-_of_event("cancel", "Cancel an event while it is Scheduled.")
+@drive("cancel", EVENT)
+def cancel(ctx: Emulator, event: str) -> None:
+    """Cancel an event while it is Scheduled."""
+    _show_event(ctx, ctx.api.post(views.emulator.Event, "emulator", "events", event, "cancel"))
 
 
 @drive("advance", argument("by", "Such as 90s, 15m or 2h.", metavar="TIME"))
@@ -261,7 +260,7 @@ def _show(ctx: Emulator, found: "views.emulator.State") -> None:
         out.data(found)
         return
     played = ""
-    if (scenario := found.scenario) is not None:
+    if scenario := found.scenario:
         played = f"{scenario.name}, {'all is played' if scenario.done else f'waits for {scenario.waiting_for}'}"
     out.facts(
         {
@@ -303,15 +302,16 @@ def _show_event(ctx: Emulator, event: "views.emulator.Event") -> None:
 
 def _never(event: "views.emulator.Event", what: str) -> str | None:
     """Why it will never come to that; empty: it has; None: it may yet."""
-    status = event.status
-    if what == "approved" and event.approved_at and not event.implied:
-        return ""
-    if status == "Scheduled":
-        return None
-    if what == "approved":
-        return f"{status}: it was not approved in time"
-    if what == "started":
-        return "Canceled: it never started" if status == "Canceled" else ""
+    approved = event.approved_at and not event.implied
+    match what, event.status:
+        case "approved", _ if approved:
+            return ""
+        case _, "Scheduled":
+            return None
+        case "approved", status:
+            return f"{status}: it was not approved in time"
+        case "started", status:
+            return "Canceled: it never started" if status == "Canceled" else ""
     return "" if event.ended_at else None
 
 

@@ -1,6 +1,5 @@
 """`forenotice agent run`: assembles the agent and runs it. Loads neither Click nor Rich."""
 
-import argparse
 import contextlib
 import os
 import queue
@@ -39,12 +38,7 @@ def main(arguments: Sequence[str]) -> int:
     if sys.stderr is None:
         # Closed by the process that started us.
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
-    parser = argparse.ArgumentParser(prog="forenotice agent run", description="Run the agent of this VM until SIGTERM.")
-    for row in table.AGENT:
-        if row.is_switch:
-            parser.add_argument(row.flag, dest=row.name, action="store_true", help=row.described)
-        else:
-            parser.add_argument(row.flag, dest=row.name, metavar=row.metavar, help=row.described)
+    parser = table.parser("forenotice agent run", "Run the agent of this VM until SIGTERM.", table.AGENT)
     flags = vars(parser.parse_args(arguments))
     try:
         Agent(all_settings.load_agent(flags, os.environ)).run()

@@ -1,6 +1,5 @@
 """The command line of `forenotice emulate`, without the libraries that the other commands use: it starts at once."""
 
-import argparse
 import json
 import os
 import sys
@@ -23,16 +22,11 @@ JSON = "Print JSON for machines: a line for each thing that happens, the first w
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="forenotice emulate", description=ABOUT, allow_abbrev=False)
+    parser = table.parser("forenotice emulate", ABOUT, table.EMULATE)
     parser.add_argument("scenario", nargs="?", metavar="SCENARIO", help=SCENARIO)
     parser.add_argument("--list", action="store_true", help=LIST)
     parser.add_argument("--show", metavar="NAME", help=SHOW)
     parser.add_argument("--json", action="store_true", help=JSON)
-    for row in table.EMULATE:
-        if row.is_switch:
-            parser.add_argument(row.flag, dest=row.name, action="store_true", help=row.described)
-        else:
-            parser.add_argument(row.flag, dest=row.name, metavar=row.metavar, help=row.described)
     flags = vars(parser.parse_args(arguments))
     own = {name: flags.pop(name) for name in ("scenario", "list", "show", "json")}
     return emulate(flags, scenario=own["scenario"], listed=own["list"], shown=own["show"], as_json=own["json"])

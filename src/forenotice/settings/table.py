@@ -1,10 +1,14 @@
 """The one table of settings: it feeds the parser, the help, the variables, the file and the docs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from forenotice.settings import values
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
 
 PREFIX = "FORENOTICE_"
 
@@ -196,6 +200,19 @@ def everything() -> dict[str, Setting]:
     for setting in (*SERVE, *OPERATOR, *GUEST, *AGENT, *EMULATE, *EMULATOR):
         found.setdefault(setting.name, setting)
     return found
+
+
+def parser(program: str, about: str, rows: Sequence[Setting]) -> "ArgumentParser":
+    """For commands that start without Click."""
+    from argparse import ArgumentParser
+
+    made = ArgumentParser(prog=program, description=about, allow_abbrev=False)
+    for row in rows:
+        if row.is_switch:
+            made.add_argument(row.flag, dest=row.name, action="store_true", help=row.described)
+        else:
+            made.add_argument(row.flag, dest=row.name, metavar=row.metavar, help=row.described)
+    return made
 
 
 def rows() -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 from tests.acceptance.running import until
 
 from forenotice.client import discovery
-from forenotice.client.pace import USUAL, Pace
+from forenotice.client.endpoint import USUAL, Pace
 from forenotice.emulator.recordings import FORMAT, Observation, Recorder, Start, Writer
 
 NEWEST = "2020-07-01"

@@ -14,7 +14,7 @@ from tests.acceptance.running import NOBODY, until
 from tests.cli.stranger import answer, asked_header, stranger
 from tests.emulator.recorders import NEWEST, NOON, START, Working, lines, recording
 
-from forenotice.client.pace import USUAL
+from forenotice.client.endpoint import USUAL
 from forenotice.core import errors
 from forenotice.core.operations import Kind
 from forenotice.emulator import faults, recordings

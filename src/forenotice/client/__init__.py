@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING
 
 from forenotice.client.changes import Appeared, Change, Gone, News, Started
+from forenotice.client.endpoint import Pace
 from forenotice.client.errors import EndpointError
 from forenotice.client.events import Document, Event
-from forenotice.client.pace import Pace
 from forenotice.client.sync import Client
 
 __all__ = [

@@ -1,18 +1,15 @@
 """The client for an event loop, and its connection over asyncio's streams."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from forenotice.client import changes
 from forenotice.client.changes import Change, News
-from forenotice.client.discovery import LEASES
 from forenotice.client.endpoint import BaseClient, Outcome, Pause, Request, Steps, Stream, resume
 from forenotice.client.events import Document, Event
 from forenotice.client.http import LARGEST_BODY, PIECE, Exchange, Pool, ProtocolError, Response, closed_here, no_host
-from forenotice.client.pace import USUAL, Pace
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -21,17 +18,9 @@ T = TypeVar("T")
 class AsyncClient(BaseClient):
     """As Client, for the tasks of one event loop: `await client.me`, `async for change in client.watch()`."""
 
-    def __init__(
-        self,
-        endpoint: str | None = None,
-        *,
-        name: str | None = None,
-        pace: Pace = USUAL,
-        leases: Sequence[str] = LEASES,
-    ) -> None:
-        super().__init__(endpoint, name, pace, leases)
+    def _open(self, connect_timeout: float) -> None:
         self._closed = asyncio.Event()
-        self._pool = Pool(lambda host, port: AsyncConnection(host, port, connect_timeout=pace.connect_timeout))
+        self._pool = Pool(lambda host, port: AsyncConnection(host, port, connect_timeout=connect_timeout))
 
     @property
     def me(self) -> Coroutine[Any, Any, str]:
@@ -62,9 +51,7 @@ class AsyncClient(BaseClient):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def run(self, steps: Steps[R]) -> R:

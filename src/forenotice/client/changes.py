@@ -84,48 +84,39 @@ def _follow(endpoint: Endpoint, tell: Callable[[News], Stream[T]]) -> Stream[T]:
         # Somebody else may have polled meanwhile: what is not told yet is not to be waited for.
         can_wait = known is not None and bool(known.tag) and known.body == shown
         long = can_wait and not failures and endpoint.patient and asked_at >= long_polls_from
+        polled = error = None
         try:
             polled = yield from endpoint.poll(pace.wait if long else 0)
-        except EndpointError as error:
-            failures += 1
-            if long:
-                # Perhaps the server does not support long polling; a plain poll shows whether it is more than that.
-                long_polls_from = monotonic() + pace.probe
-            else:
-                # The server that comes back may be another.
-                long_polls_from = 0.0 if failures > 1 else long_polls_from
-                yield from tell(
-                    News(
-                        document=endpoint.known.document if endpoint.known else None,
-                        changed=False,
-                        error=error,
-                        date=None,
-                        asked_at=asked_at,
-                        answered_at=monotonic(),
-                        shown=False,
-                    )
-                )
+        except EndpointError as failure:
+            error = failure
+        answered_at = monotonic()
+        failures = 0 if error is None else failures + 1
+        if error is not None and long:
+            # Perhaps the server does not support long polling; a plain poll shows whether it is more than that.
+            long_polls_from = answered_at + pace.probe
             yield Pause(pace.after(failures, error))
             continue
-        failures = 0
-        answered_at = monotonic()
-        known = polled.known
-        changed = known is not None and known.body != shown
-        shown = known.body if known else None
-        if polled.waited and not changed and answered_at - asked_at < pace.at_once:
-            long_polls_from = answered_at + pace.probe
+        if failures > 1:
+            # The server that comes back may be another.
+            long_polls_from = 0.0
+        known = polled.known if polled else endpoint.known
+        changed = polled is not None and known is not None and known.body != shown
+        if polled is not None:
+            shown = known.body if known else None
+            if polled.waited and not changed and answered_at - asked_at < pace.at_once:
+                long_polls_from = answered_at + pace.probe
         yield from tell(
             News(
                 document=known.document if known else None,
                 changed=changed,
-                error=None,
-                date=polled.date,
+                error=error,
+                date=polled.date if polled else None,
                 asked_at=asked_at,
                 answered_at=answered_at,
-                shown=polled.shown,
+                shown=polled is not None and polled.shown,
             )
         )
-        yield Pause(max(0.0, asked_at + pace.interval - monotonic()))
+        yield Pause(pace.after(failures, error) if error else max(0.0, asked_at + pace.interval - monotonic()))
 
 
 class _Watch:

@@ -1,40 +1,25 @@
 """The blocking client: no event loop, one thread."""
 
 import threading
-from collections.abc import Iterator, Sequence
-from types import TracebackType
+from collections.abc import Iterator
 from typing import Self, TypeVar
 
 from forenotice.client import changes
 from forenotice.client.changes import Change, News
-from forenotice.client.discovery import LEASES
 from forenotice.client.endpoint import BaseClient, Outcome, Pause, Request, Steps, Stream, resume
 from forenotice.client.events import Document, Event
 from forenotice.client.http import LARGEST_BODY, Connection, Pool, ProtocolError
-from forenotice.client.pace import USUAL, Pace
 
 R = TypeVar("R")
 T = TypeVar("T")
 
 
 class Client(BaseClient):
-    """The metadata endpoint of this VM.
+    """The metadata endpoint of this VM. May be used by several threads."""
 
-    Without an endpoint, FORENOTICE_ENDPOINT or else the usual places; without a name, FORENOTICE_NAME or else the name
-    that the endpoint has for this VM. May be used by several threads.
-    """
-
-    def __init__(
-        self,
-        endpoint: str | None = None,
-        *,
-        name: str | None = None,
-        pace: Pace = USUAL,
-        leases: Sequence[str] = LEASES,
-    ) -> None:
-        super().__init__(endpoint, name, pace, leases)
+    def _open(self, connect_timeout: float) -> None:
         self._closed = threading.Event()
-        self._pool = Pool(lambda host, port: Connection(host, port, connect_timeout=pace.connect_timeout))
+        self._pool = Pool(lambda host, port: Connection(host, port, connect_timeout=connect_timeout))
 
     @property
     def me(self) -> str:
@@ -71,7 +56,7 @@ class Client(BaseClient):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def run(self, steps: Steps[R]) -> R:

@@ -16,10 +16,9 @@ import msgspec
 from forenotice.client import errors as client_errors
 from forenotice.client import http
 from forenotice.client.discovery import Candidate
-from forenotice.client.endpoint import HEADERS, LONGEST_TAG
+from forenotice.client.endpoint import HEADERS, LONGEST_TAG, USUAL, Pace
 from forenotice.client.events import Document, Event, decode, parse_date
 from forenotice.client.http import LARGEST_BODY, Connection, ProtocolError
-from forenotice.client.pace import USUAL, Pace
 from forenotice.clock import MachineClock
 from forenotice.core import errors
 from forenotice.runtime import Runtime

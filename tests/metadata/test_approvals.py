@@ -7,20 +7,8 @@ import threading
 from contextlib import ExitStack
 
 import pytest
-from tests.metadata.running import (
-    APPROVAL,
-    EVENT_ID,
-    FLEET,
-    PATH,
-    WEB,
-    WEB_VMS,
-    Running,
-    auto,
-    limited,
-    request,
-    running,
-    until,
-)
+from tests.metadata import running as rig
+from tests.metadata.running import APPROVAL, EVENT_ID, FLEET, PATH, WEB, Running, auto, limited, request, running, until
 
 from forenotice import publication
 from forenotice.core import errors
@@ -191,7 +179,7 @@ def test_a_pending_approval_gets_its_response_before_the_server_stops(server: Ru
 
 
 def test_an_approval_does_not_start_a_silent_scope_listening() -> None:
-    with running(fleet=(publication.of(auto(WEB), vms=WEB_VMS), FLEET[1])) as server:
+    with running(fleet=(publication.of(auto(WEB), vms=rig.WEB_VMS), FLEET[1])) as server:
         assert post(server, APPROVAL) == (200, b"")
         server.stop()
         assert server.guests.heards == []

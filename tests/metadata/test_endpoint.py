@@ -7,18 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from tests.metadata.running import (
-    APPROVAL,
-    DB,
-    DB_ADDRESS,
-    DB_VM,
-    EVENT_ID,
-    PATH,
-    Running,
-    request,
-    running,
-    until,
-)
+from tests.metadata.running import APPROVAL, DB, DB_ADDRESS, DB_VM, EVENT_ID, PATH, Running, request, running, until
 
 from forenotice import publication
 from forenotice.core.fleet import Facts

@@ -14,21 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.metadata.running import (
-    ANYWHERE,
-    APPROVAL,
-    DB,
-    DB_VM,
-    PATH,
-    WEB,
-    WEB_VMS,
-    Client,
-    Reply,
-    Running,
-    request,
-    running,
-    until,
-)
+from tests.metadata import running as rig
+from tests.metadata.running import APPROVAL, DB, DB_VM, PATH, WEB_VMS, Client, Reply, Running, request, running, until
 
 from forenotice import publication
 from forenotice.clock import SystemClock
@@ -303,7 +290,7 @@ def test_a_wait_behind_a_proxy_is_its_vms_own() -> None:
 
         with server.connect(PROXY_ADDRESS) as client:
             wait(client)
-            server.publisher.scopes([publication.of(WEB, vms=WEB_VMS[:1])])
+            server.publisher.scopes([publication.of(rig.WEB, vms=WEB_VMS[:1])])
             server.settle()
             assert client.is_silent()
             server.show(2, scope=DB)
@@ -322,7 +309,7 @@ def test_an_address_that_goes_to_another_vm_changes_who_is_calling(server: Runni
         server.publisher.scopes(
             [
                 publication.of(DB, vms=(replace(DB_VM, addresses=("127.1.0.21", "127.1.0.31")),)),
-                publication.of(WEB, vms=(replace(WEB_VMS[0], addresses=()), WEB_VMS[1])),
+                publication.of(rig.WEB, vms=(replace(WEB_VMS[0], addresses=()), WEB_VMS[1])),
             ]
         )
         server.settle()
@@ -336,7 +323,7 @@ def test_an_address_that_goes_to_another_vm_changes_who_is_calling(server: Runni
 def test_ipv6_callers_are_known_too() -> None:
     fleet = (publication.of(DB, vms=(replace(DB_VM, addresses=("::1",)),)),)
     with (
-        running(fleet=fleet, listeners=(Listener(at=Address(host="::1", port=0)), ANYWHERE)) as server,
+        running(fleet=fleet, listeners=(Listener(at=Address(host="::1", port=0)), rig.ANYWHERE)) as server,
         Client(socket.create_connection(("::1", server.port), 10)) as client,
     ):
         assert client.ask(request(NAME)).text == "db"

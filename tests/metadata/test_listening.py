@@ -4,21 +4,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from tests.metadata.running import (
-    APPROVAL,
-    DB,
-    DB_ADDRESS,
-    DB_VM,
-    EVENT,
-    PATH,
-    WEB,
-    WEB_VMS,
-    Running,
-    auto,
-    request,
-    running,
-    until,
-)
+from tests.metadata import running as rig
+from tests.metadata.running import APPROVAL, DB, DB_ADDRESS, PATH, WEB, WEB_VMS, Running, auto, request, running, until
 
 from forenotice import publication
 from forenotice.core import errors
@@ -34,8 +21,8 @@ INSTANCE = "/metadata/instance?api-version=2021-02-01"
 
 def fleet(last_heard: datetime | None = None) -> tuple[Publication, ...]:
     return (
-        publication.of(auto(WEB, last_heard), vms=WEB_VMS, events=(EVENT,)),
-        publication.of(DB, vms=(DB_VM,)),
+        publication.of(auto(WEB, last_heard), vms=WEB_VMS, events=(rig.EVENT,)),
+        publication.of(DB, vms=(rig.DB_VM,)),
     )
 
 

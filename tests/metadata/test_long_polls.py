@@ -7,22 +7,8 @@ from dataclasses import replace
 from time import monotonic
 
 import pytest
-from tests.metadata.running import (
-    APPROVAL,
-    DB,
-    DB_ADDRESS,
-    DB_VM,
-    EVENT,
-    FLEET,
-    WEB,
-    WEB_ADDRESSES,
-    WEB_VMS,
-    Client,
-    Running,
-    request,
-    running,
-    until,
-)
+from tests.metadata import running as rig
+from tests.metadata.running import APPROVAL, DB, DB_VM, EVENT, WEB, WEB_VMS, Client, Running, request, running, until
 
 from forenotice import publication
 from forenotice.metadata.long_poll import wait_seconds
@@ -59,7 +45,7 @@ def test_another_tag_gets_the_document_at_once(shared: Running, tag: str) -> Non
 
 
 def test_the_tag_of_another_scope_and_a_tag_on_a_post_have_no_effect(server: Running) -> None:
-    tag = server.ask(source=DB_ADDRESS)["ETag"]
+    tag = server.ask(source=rig.DB_ADDRESS)["ETag"]
     with server.connect() as client:
         assert client.ask(conditional(tag)).status == 200
         post = request(method="POST", headers=("Metadata: true", f"If-None-Match: {TAG}"), body=APPROVAL)
@@ -159,7 +145,7 @@ def test_a_change_that_does_not_concern_a_wait_leaves_it(server: Running) -> Non
         waiting(server)
         server.show(7, scope=DB)
         server.show(2, EVENT)
-        server.publisher.scopes(FLEET)
+        server.publisher.scopes(rig.FLEET)
         server.settle()
         assert client.is_silent()
         assert server.server.counters.waiting == 1
@@ -183,7 +169,7 @@ def test_later_requests_wait_behind_a_wait(server: Running) -> None:
 
 def test_all_of_many_waits_end(server: Running) -> None:
     with ExitStack() as stack:
-        clients = [stack.enter_context(server.connect(WEB_ADDRESSES[number % 2])) for number in range(300)]
+        clients = [stack.enter_context(server.connect(rig.WEB_ADDRESSES[number % 2])) for number in range(300)]
         for client in clients:
             client.send(conditional(wait="wait=30"))
         waiting(server, 300)

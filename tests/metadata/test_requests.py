@@ -8,17 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.metadata.running import (
-    APPROVAL,
-    EVENT,
-    PATH,
-    QUICK,
-    Running,
-    passed,
-    request,
-    running,
-    until,
-)
+from tests.metadata.running import APPROVAL, EVENT, PATH, QUICK, Running, passed, request, running, until
 
 from forenotice.metadata.options import Limits, Options
 

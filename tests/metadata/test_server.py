@@ -11,22 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.metadata.running import (
-    ANYWHERE,
-    APPROVAL,
-    DB,
-    DB_ADDRESS,
-    DB_VM,
-    EVENT,
-    WEB_ADDRESSES,
-    Client,
-    Running,
-    limited,
-    passed,
-    request,
-    running,
-    until,
-)
+from tests.metadata import running as rig
+from tests.metadata.running import ANYWHERE, WEB_ADDRESSES, Client, Running, limited, passed, request, running, until
 
 from forenotice import descriptors, publication
 from forenotice.clock import SystemClock
@@ -131,7 +117,7 @@ def test_one_poll_per_connection_passes_the_gates_too() -> None:
 
 def test_a_document_larger_than_the_socket_takes_arrives_whole(server: Running) -> None:
     # More than the buffers of both ends together.
-    events = [replace(EVENT, id=f"C7061BAC-AFDC-4513-B24B-{number:012X}") for number in range(35_000)]
+    events = [replace(rig.EVENT, id=f"C7061BAC-AFDC-4513-B24B-{number:012X}") for number in range(35_000)]
     server.show(3, *events)
     sizes = set()
     for _ in range(2):
@@ -248,7 +234,7 @@ def test_nobody_with_a_request_under_way_makes_room() -> None:
         first, second = (join(stack, server) for _ in range(2))
         server.guests.gate.clear()
         for client in (first, second):
-            client.send(request(method="POST", body=APPROVAL))
+            client.send(request(method="POST", body=rig.APPROVAL))
         until(lambda: server.server.counters.open == 2 and server.guests.entered == 1)
         assert refused(join(stack, server))
         assert server.server.counters.refused == 1
@@ -268,7 +254,7 @@ def test_the_oldest_wait_of_whoever_holds_most_makes_room_with_an_answer(more: b
             until(lambda: server.server.counters.waiting == before + 1)
             return client
 
-        only = wait(DB_ADDRESS, "1-dbtag")
+        only = wait(rig.DB_ADDRESS, "1-dbtag")
         oldest = wait(WEB_ADDRESSES[0], "2-webtag", more)
         until(passed(0.2))
         other = wait(WEB_ADDRESSES[0], "2-webtag")
@@ -296,16 +282,16 @@ def test_whoever_takes_no_answers_makes_room() -> None:
         deaf.send(request() * 2000)
         assert ended.ask(b"nonsense\r\n\r\n" + request()).status == 400
         until(passed(0.2))
-        others = [answered(join(stack, server, DB_ADDRESS)) for _ in range(2)]
+        others = [answered(join(stack, server, rig.DB_ADDRESS)) for _ in range(2)]
         assert server.server.counters.evicted == 2
         for other in others:
             answered(other)
 
 
-@pytest.mark.parametrize("part", [request()[:30], request(method="POST", body=APPROVAL)[:-1]])
+@pytest.mark.parametrize("part", [request()[:30], request(method="POST", body=rig.APPROVAL)[:-1]])
 def test_half_a_request_makes_room(part: bytes) -> None:
     with running(options=limited(connections=3)) as server, ExitStack() as stack:
-        idle = answered(join(stack, server, DB_ADDRESS))
+        idle = answered(join(stack, server, rig.DB_ADDRESS))
         halves = [join(stack, server) for _ in range(2)]
         for half in halves:
             half.send(part)
@@ -331,7 +317,7 @@ def test_strangers_share_what_one_vm_may_have() -> None:
 
 
 def test_a_vm_has_one_share_however_many_addresses_it_has() -> None:
-    fleet = (publication.of(DB, vms=(replace(DB_VM, addresses=("127.1.0.31", "127.1.0.32")),)),)
+    fleet = (publication.of(rig.DB, vms=(replace(rig.DB_VM, addresses=("127.1.0.31", "127.1.0.32")),)),)
     limits = Limits(connections_each=2)
     with running(options=Options(rate=None, limits=limits), fleet=fleet) as server, ExitStack() as stack:
         for address in ("127.1.0.31", "127.1.0.32"):
@@ -341,7 +327,7 @@ def test_a_vm_has_one_share_however_many_addresses_it_has() -> None:
 
 def test_where_anybody_may_call_a_share_is_an_address_or_sixty_four_bits_of_one() -> None:
     published = PublishedFleet()
-    published.put_scopes([publication.of(DB, vms=(replace(DB_VM, addresses=("fd00::31", "10.0.0.31")),))])
+    published.put_scopes([publication.of(rig.DB, vms=(replace(rig.DB_VM, addresses=("fd00::31", "10.0.0.31")),))])
     anybody = identity.Callers(published, Options(default_vm="db"), SystemClock())
     assert [anybody.share(address) for address in ("fd00::1", "fd00::ffff:2", "10.0.0.1")] == [
         *("fd00::/64", "fd00::/64", "10.0.0.1"),
@@ -396,7 +382,7 @@ def test_the_stop_does_not_wait_for_ever(server: Running) -> None:
     server.guests.gate.clear()
     with server.connect() as client, server.connect() as other:
         client.send(request()[:30])
-        other.send(request(method="POST", body=APPROVAL))
+        other.send(request(method="POST", body=rig.APPROVAL))
         assert other.is_silent()
         server.stop(grace=0.2)
         assert client.is_closed()
@@ -406,7 +392,7 @@ def test_the_stop_does_not_wait_for_ever(server: Running) -> None:
 
 def test_publishing_after_the_end_is_not_an_error(server: Running) -> None:
     server.stop()
-    server.show(9, scope=DB)
+    server.show(9, scope=rig.DB)
 
 
 def test_running_out_of_descriptors_is_survived() -> None:

@@ -274,10 +274,7 @@ def test_a_late_answer_does_not_skew_the_clock(monkeypatch: pytest.MonkeyPatch) 
 def test_a_clock_that_is_set_right_is_noticed_without_another_document() -> None:
     wrong, right = (dates.http(SystemClock().now() + timedelta(seconds=seconds)) for seconds in (500, 0))
     first, second, third = play(
-        follow(remote()),
-        said(ONE, etag="x", date=wrong),
-        said(status=304, date=right),
-        said(status=304, date=right),
+        follow(remote()), said(ONE, etag="x", date=wrong), said(status=304, date=right), said(status=304, date=right)
     ).told
     assert first.document is not None
     assert second.document is not None

@@ -195,11 +195,7 @@ TOGETHER: Sequence[tuple[Case, Mapping[str, str]]] = (
     ),
     (
         Case(("2017-08-01", "2020-07-01"), provoked=True, kind="Preempt"),
-        {
-            "description-too-early": "event.keys",
-            "type-too-early": "version.types",
-            "no-resources": "event.resources",
-        },
+        {"description-too-early": "event.keys", "type-too-early": "version.types", "no-resources": "event.resources"},
     ),
 )
 """Mistakes of one server that cannot be confused, each with the clauses that it breaks."""

@@ -75,10 +75,7 @@ WEB_VMS = tuple(
 DB_VM = Vm(
     name="db", vm_id="8a506c35-679a-4f78-9d76-0000000000db", host="host-1", scope=DB.key, addresses=(DB_ADDRESS,)
 )
-FLEET = (
-    publication.of(WEB, vms=WEB_VMS, events=(EVENT,)),
-    publication.of(DB, vms=(DB_VM,)),
-)
+FLEET = (publication.of(WEB, vms=WEB_VMS, events=(EVENT,)), publication.of(DB, vms=(DB_VM,)))
 UNLIMITED = Options(rate=None, burst=None)
 QUICK = Limits(request_seconds=0.4, idle_seconds=0.8, linger_seconds=0.4, sweep_seconds=0.1)
 

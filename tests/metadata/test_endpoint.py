@@ -107,11 +107,7 @@ BAD_INSTANCE = [
     "/metadata/instance?api-version=latest",
     "/metadata/instance?api-version=2021-02-01&api-version=2021-02-01",
 ]
-TWICE = [
-    "api-version=2020-07-01&api-version=2020-07-01",
-    "api-version=2020-07-01&x=1&X=2",
-    "x=&x=&api-version=1",
-]
+TWICE = ["api-version=2020-07-01&api-version=2020-07-01", "api-version=2020-07-01&x=1&X=2", "x=&x=&api-version=1"]
 REFUSED: list[tuple[str, tuple[str, ...], int, str]] = [
     *((target, (TRUE,), 404, "Not found.") for target in NOT_FOUND),
     *((target, (TRUE,), 400, "Bad request.") for target in BAD_INSTANCE),

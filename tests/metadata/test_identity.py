@@ -330,12 +330,7 @@ def test_ipv6_callers_are_known_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "address"),
-    [
-        ("10.0.0.4", "10.0.0.4"),
-        ("::ffff:10.0.0.4", "10.0.0.4"),
-        ("FD00:0:0::4", "fd00::4"),
-    ],
+    ("host", "address"), [("10.0.0.4", "10.0.0.4"), ("::ffff:10.0.0.4", "10.0.0.4"), ("FD00:0:0::4", "fd00::4")]
 )
 def test_addresses_are_written_as_the_fleet_writes_them(host: str, address: str) -> None:
     assert identity.canonical(host) == address

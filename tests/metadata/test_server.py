@@ -185,10 +185,7 @@ def test_a_crowd_that_comes_and_goes_is_logged_once_in_a_while(capsys: pytest.Ca
 
 
 def test_connections_that_come_together_are_counted_too() -> None:
-    with (
-        running(options=limited(connections_each=5)) as server,
-        ExitStack() as stack,
-    ):
+    with running(options=limited(connections_each=5)) as server, ExitStack() as stack:
 
         def burst() -> list[Client]:
             """On the loop, which accepts them all at once afterwards."""
@@ -303,10 +300,7 @@ def test_half_a_request_makes_room(part: bytes) -> None:
 
 
 def test_strangers_share_what_one_vm_may_have() -> None:
-    with (
-        running(options=limited(connections=12, connections_each=4)) as server,
-        ExitStack() as stack,
-    ):
+    with running(options=limited(connections=12, connections_each=4)) as server, ExitStack() as stack:
         strangers = [join(stack, server, f"127.9.0.{number}") for number in range(1, 13)]
         for stranger in strangers:
             stranger.send(request()[:30])
@@ -330,7 +324,7 @@ def test_where_anybody_may_call_a_share_is_an_address_or_sixty_four_bits_of_one(
     published.put_scopes([publication.of(rig.DB, vms=(replace(rig.DB_VM, addresses=("fd00::31", "10.0.0.31")),))])
     anybody = identity.Callers(published, Options(default_vm="db"), SystemClock())
     assert [anybody.share(address) for address in ("fd00::1", "fd00::ffff:2", "10.0.0.1")] == [
-        *("fd00::/64", "fd00::/64", "10.0.0.1"),
+        *("fd00::/64", "fd00::/64", "10.0.0.1")
     ]
     assert {anybody.share("fd00::31"), anybody.share("10.0.0.31")} == {"db"}
     nobody = identity.Callers(published, Options(), SystemClock())

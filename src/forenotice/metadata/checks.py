@@ -23,12 +23,7 @@ from forenotice.wire.versions import Version
 HISTORIC = re.compile(r"latest|[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 PROOFS: Mapping[ProxyStyle, tuple[str, ...]] = {
-    ProxyStyle.FORENOTICE: (
-        "X-Forenotice-VM",
-        "X-Forenotice-Time",
-        "X-Forenotice-Nonce",
-        "X-Forenotice-Signature",
-    ),
+    ProxyStyle.FORENOTICE: ("X-Forenotice-VM", "X-Forenotice-Time", "X-Forenotice-Nonce", "X-Forenotice-Signature"),
     ProxyStyle.OPENSTACK: ("X-Instance-ID", "X-Instance-ID-Signature"),
 }
 PARAMETERS = 32
@@ -117,11 +112,7 @@ class Target:
 
 
 def check(
-    head: Head,
-    *,
-    from_proxy: bool,
-    names: Collection[str] = (),
-    known: Mapping[str, Version] = versions.AS_PUBLISHED,
+    head: Head, *, from_proxy: bool, names: Collection[str] = (), known: Mapping[str, Version] = versions.AS_PUBLISHED
 ) -> Action:
     """What a request asks for, whoever sent it; `names` are allowed in Host, `known` are the api-versions."""
     target = _target(head.target)

@@ -147,13 +147,7 @@ CASES: list[tuple[Clause, dict[str, Any], Options, Verdict, str]] = [
     ),
     (verdicts.notices, {"requests": [*polls(99), request(101, fault="iso-dates")]}, OPTIONS, PASSED, ""),
     (verdicts.notices, {"requests": polls(105)}, OPTIONS, PASSED, ""),
-    (
-        verdicts.notices,
-        {"situation": SITUATIONS["error-500"], "requests": polls(99, 105.9)},
-        OPTIONS,
-        PASSED,
-        "",
-    ),
+    (verdicts.notices, {"situation": SITUATIONS["error-500"], "requests": polls(99, 105.9)}, OPTIONS, PASSED, ""),
     (verdicts.notices, {"situation": SITUATIONS["error-500"], "requests": polls(99, 106.1)}, OPTIONS, FAILED, ""),
     (verdicts.notices, {"lives": [life(ended=101.5)], "requests": polls(99, 103)}, OPTIONS, NOT_APPLICABLE, ""),
     # What its version does not list cannot be noticed.

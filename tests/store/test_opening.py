@@ -24,6 +24,7 @@ from forenotice.store.opener import open_store, replace
 NEWEST = opener.OURS.newest
 NEXT = f"{int(NEWEST) + 1:04}"
 COLUMNS = [column.name for column in schema.hosts.columns]
+BROKEN = 'op.execute("SELECT nonsense")'
 LATER = """
 from alembic import op
 from sqlalchemy import Column, Text
@@ -55,22 +56,33 @@ def columns(path: Path) -> list[str]:
         return [row[1] for row in connection.execute("PRAGMA table_info(hosts)")]
 
 
+@pytest.fixture
+def crashed(sqlite_store: Store, sqlite_path: Path, tmp_path: Path) -> Path:
+    """A database with host `a` as a crash leaves it behind: what was written last is in the log alone."""
+    keep(sqlite_store, host("a"))
+    return leave(sqlite_path, tmp_path / "crashed")
+
+
+def leave(path: Path, folder: Path) -> Path:
+    folder.mkdir()
+    for name in (path.name, f"{path.name}-wal"):
+        shutil.copy(path.with_name(name), folder)
+    return folder / path.name
+
+
 @pytest.mark.parametrize("exists", [False, True])
-def test_a_new_or_empty_file_gets_a_schema(tmp_path: Path, exists: bool) -> None:
+def test_a_new_or_empty_file_gets_a_schema_and_every_commit_is_synced(tmp_path: Path, exists: bool) -> None:
     path = tmp_path / "new folder" / "it's 100%.db"
     path.parent.mkdir()
     if exists:
         path.touch()
     with closing(opened(path)) as store:
         keep(store, host("a"))
+        with store.read() as reader:
+            connection = executor_of(reader)._connection
+            assert connection.execute("PRAGMA journal_mode", ()).fetchone() == ("wal",)
+            assert connection.execute("PRAGMA synchronous", ()).fetchone() == (2,)
     assert {each.name for each in path.parent.iterdir()} == {path.name}
-
-
-def test_every_commit_is_synced(sqlite_store: Store) -> None:
-    with sqlite_store.read() as reader:
-        connection = executor_of(reader)._connection
-        assert connection.execute("PRAGMA journal_mode", ()).fetchone() == ("wal",)
-        assert connection.execute("PRAGMA synchronous", ()).fetchone() == (2,)
 
 
 def test_revisions_are_those_of_the_migrations() -> None:
@@ -87,77 +99,60 @@ def test_an_older_file_is_migrated_after_a_copy(sqlite_store: Store, sqlite_path
     with pytest.raises(errors.UnsoundError, match=f"is at the older revision {NEWEST}: run `forenotice serve`"):
         opened(sqlite_path, known=later(tmp_path))
     assert not copy.exists()
-    migrated = opened(sqlite_path, migrate=True, known=later(tmp_path))
-    migrated.close()
-    assert columns(sqlite_path) == [*COLUMNS, "rack"]
-    assert columns(copy) == COLUMNS
-    kept = opened(copy)
-    assert hosts_of(kept) == {"a"}
-    kept.close()
+    opened(sqlite_path, migrate=True, known=later(tmp_path)).close()
+    assert (columns(sqlite_path), columns(copy)) == ([*COLUMNS, "rack"], COLUMNS)
+    with closing(opened(copy)) as kept:
+        assert hosts_of(kept) == {"a"}
     opened(sqlite_path, known=later(tmp_path)).close()
-    assert sorted(each.name for each in tmp_path.glob("forenotice.db*")) == [
-        "forenotice.db",
-        copy.name,
-        sqlite.mark_beside(copy).name,
-    ]
+    files = sorted(each.name for each in tmp_path.glob("forenotice.db*"))
+    assert files == ["forenotice.db", copy.name, sqlite.mark_beside(copy).name]
 
 
 def test_a_migration_that_fails_changes_nothing(sqlite_store: Store, sqlite_path: Path, tmp_path: Path) -> None:
     keep(sqlite_store, host("a"))
     sqlite_store.close()
-    broken = later(tmp_path, then='op.execute("SELECT nonsense")')
     for _ in range(2):
         with pytest.raises(errors.UnsoundError, match=r"cannot use the database .*nonsense"):
-            opened(sqlite_path, migrate=True, known=broken)
+            opened(sqlite_path, migrate=True, known=later(tmp_path, then=BROKEN))
     assert columns(sqlite_path) == COLUMNS
     copies = {each.name for each in tmp_path.glob("*.before-*")}
     assert copies == {f"forenotice.db.before-{NEXT}", f"forenotice.db.before-{NEXT}.2"}
-    again = opened(sqlite_path)
-    assert hosts_of(again) == {"a"}
-    again.close()
+    with closing(opened(sqlite_path)) as again:
+        assert hosts_of(again) == {"a"}
+
+
+NEWER = rf"newer forenotice \(its revision is {NEXT}, this one knows {NEWEST}\)"
 
 
 def test_postgresql_is_migrated_only_when_asked(postgres_url: str, tmp_path: Path) -> None:
     with pytest.raises(errors.UnsoundError, match=r"has no tables yet: run `forenotice migrate --database postgresql:"):
         open_store(postgres_url, migrate=False)
-    store = open_store(postgres_url, migrate=True)
-    keep(store, host("a"))
-    store.close()
+    with closing(open_store(postgres_url, migrate=True)) as store:
+        keep(store, host("a"))
     open_store(postgres_url.replace("postgresql:", "postgres:"), migrate=False).close()
     with pytest.raises(errors.UnsoundError, match=f"is at the older revision {NEWEST}: run `forenotice migrate"):
         open_store(postgres_url, migrate=False, known=later(tmp_path))
-    broken = later(tmp_path, then='op.execute("SELECT nonsense")')
     with pytest.raises(errors.UnsoundError, match="nonsense"):
-        open_store(postgres_url, migrate=True, known=broken)
+        open_store(postgres_url, migrate=True, known=later(tmp_path, then=BROKEN))
     open_store(postgres_url, migrate=True, known=later(tmp_path)).close()
     with psycopg.connect(postgres_url) as connection:
         assert connection.execute("SELECT name, rack FROM hosts").fetchall() == [("a", None)]
-
-
-def test_a_newer_database_is_refused(url: str, tmp_path: Path) -> None:
-    open_store(url, migrate=True, known=later(tmp_path)).close()
     for migrate in (False, True):
-        with pytest.raises(
-            errors.UnsoundError,
-            match=rf"newer forenotice \(its revision is {NEXT}, this one knows {NEWEST}\)",
-        ):
-            open_store(url, migrate=migrate)
+        with pytest.raises(errors.UnsoundError, match=NEWER):
+            open_store(postgres_url, migrate=migrate)
 
 
-def test_a_newer_database_is_not_touched_nor_its_log(sqlite_path: Path, tmp_path: Path) -> None:
-    newer = opened(sqlite_path, migrate=True, known=later(tmp_path))
-    keep(newer, host("a"))
-    # As a crash leaves them behind: what makes it newer is in the log alone.
-    for name in ("forenotice.db", "forenotice.db-wal"):
-        (tmp_path / "crashed").mkdir(exist_ok=True)
-        shutil.copy(sqlite_path.with_name(name), tmp_path / "crashed")
-    newer.close()
-    files = [tmp_path / "crashed" / name for name in ("forenotice.db", "forenotice.db-wal")]
+def test_a_newer_file_is_refused_and_neither_it_nor_its_log_is_touched(sqlite_path: Path, tmp_path: Path) -> None:
+    with closing(opened(sqlite_path, migrate=True, known=later(tmp_path))) as newer:
+        keep(newer, host("a"))
+        left = leave(sqlite_path, tmp_path / "crashed")
+    files = [left, sqlite.log_of(left)]
     before = [file.read_bytes() for file in files]
-    with closing(sqlite.connect(files[0], "ro&immutable=1")) as connection:
+    with closing(sqlite.connect(left, "ro&immutable=1")) as connection:
         assert connection.execute("SELECT version_num FROM alembic_version").fetchone() == (opener.OURS.newest,)
-    with pytest.raises(errors.UnsoundError, match="newer forenotice"):
-        opened(files[0], migrate=True)
+    for migrate in (False, True):
+        with pytest.raises(errors.UnsoundError, match=NEWER):
+            opened(left, migrate=migrate)
     assert [file.read_bytes() for file in files] == before
 
 
@@ -175,18 +170,13 @@ def test_a_link_to_the_file_is_as_good_as_the_file(sqlite_store: Store, sqlite_p
             keep(linked, host("c"))
 
 
-def test_a_database_that_is_replaced_is_one_whole_file(sqlite_store: Store, sqlite_path: Path, tmp_path: Path) -> None:
-    """Whoever ends the process between two steps finds either the former one or the new one, with all that it had."""
+def test_a_database_that_is_replaced_is_one_whole_file(crashed: Path, sqlite_store: Store, tmp_path: Path) -> None:
+    """After a crash between two steps there is either the former one or the new one, with all that it had."""
     sqlite_store.backup(tmp_path / "backup.db")
-    keep(sqlite_store, host("a"))
-    (tmp_path / "crashed").mkdir()
-    for name in ("forenotice.db", "forenotice.db-wal"):
-        shutil.copy(sqlite_path.with_name(name), tmp_path / "crashed")
-    path = tmp_path / "crashed" / "forenotice.db"
-    (tmp_path / "crashed" / "forenotice.db.restoring").write_text("what a restore that was killed left behind")
-    kept = replace(path, tmp_path / "backup.db")
+    crashed.with_name("forenotice.db.restoring").write_text("what a restore that was killed left behind")
+    kept = replace(crashed, tmp_path / "backup.db")
     assert kept is not None
-    assert {each.name for each in path.parent.iterdir()} == {path.name, f"{path.name}.mark", kept.name}
+    assert {each.name for each in crashed.parent.iterdir()} == {crashed.name, f"{crashed.name}.mark", kept.name}
     with closing(opened(kept)) as former:
         assert hosts_of(former) == {"a"}
 
@@ -194,22 +184,27 @@ def test_a_database_that_is_replaced_is_one_whole_file(sqlite_store: Store, sqli
 def test_a_backup_beside_the_log_of_another_is_refused(sqlite_store: Store, sqlite_path: Path, tmp_path: Path) -> None:
     """SQLite would take what the log says for a part of the backup."""
     keep(sqlite_store, host("a"))
-    sqlite_store.backup(tmp_path / "copied.db")
+    copied = tmp_path / "copied.db"
+    sqlite_store.backup(copied)
     log = Path(shutil.copy(sqlite.log_of(sqlite_path), tmp_path / "copied.db-wal"))
-    content = (tmp_path / "copied.db").read_bytes()
+    content = copied.read_bytes()
     with pytest.raises(errors.UnsoundError, match=r"copied\.db-wal is not of .*move it away"):
-        opened(tmp_path / "copied.db", migrate=True)
-    assert (tmp_path / "copied.db").read_bytes() == content
+        opened(copied, migrate=True)
+    assert copied.read_bytes() == content
     log.unlink()
-    opened(tmp_path / "copied.db").close()
+    opened(copied).close()
 
 
 @pytest.mark.parametrize("left", [None, 0, 50, 4096, 20_000])
 def test_a_database_that_is_missing_or_cut_off_is_refused_where_one_was_in_use(
-    sqlite_store: Store, sqlite_path: Path, left: int | None
+    sqlite_store: Store, sqlite_path: Path, tmp_path: Path, left: int | None
 ) -> None:
     keep(sqlite_store, host("a"), entry("host.added"))
     sqlite_store.checkpoint()
+    assert sqlite_store.mark() == Mark(epoch=0, position=1)
+    # The file itself has it all, without the log.
+    with closing(sqlite3.connect(shutil.copy(sqlite_path, tmp_path / "copy.db"))) as connection:
+        assert connection.execute("SELECT name FROM hosts").fetchall() == [("a",)]
     sqlite_store.close()
     if left is None:
         sqlite_path.unlink()
@@ -222,15 +217,6 @@ def test_a_database_that_is_missing_or_cut_off_is_refused_where_one_was_in_use(
     if not left:
         sqlite.mark_beside(sqlite_path).unlink()
         opened(sqlite_path, migrate=True).close()
-
-
-def test_what_is_settled_is_in_the_file_itself(sqlite_store: Store, sqlite_path: Path, tmp_path: Path) -> None:
-    keep(sqlite_store, host("a"), entry("host.added"))
-    sqlite_store.checkpoint()
-    assert sqlite_store.mark() == Mark(epoch=0, position=1)
-    copy = shutil.copy(sqlite_path, tmp_path / "without the log.db")
-    with closing(sqlite3.connect(copy)) as connection:
-        assert connection.execute("SELECT name FROM hosts").fetchall() == [("a",)]
 
 
 def test_a_mark_that_cannot_be_read_is_one_all_the_same(sqlite_path: Path) -> None:
@@ -325,17 +311,16 @@ def test_alembic_stays_out_of_a_start_that_needs_none(tmp_path: Path) -> None:
     assert told.stdout == "False\n"
 
 
-def test_a_backup_equals_and_opens(sqlite_store: Store, tmp_path: Path) -> None:
+def test_a_backup_equals_and_opens(sqlite_store: Store, postgres_store: Store, tmp_path: Path) -> None:
     keep(sqlite_store, host("a"), entry("host.added"))
-    backup = tmp_path / "backup.db"
-    sqlite_store.backup(backup)
+    sqlite_store.backup(tmp_path / "backup.db")
     keep(sqlite_store, host("b"))
     assert {each.name for each in tmp_path.glob("backup*")} == {"backup.db"}
-    copied = opened(backup)
-    assert hosts_of(copied) == {"a"}
-    with copied.read() as reader:
+    with closing(opened(tmp_path / "backup.db")) as copied, copied.read() as reader:
+        assert hosts_of(copied) == {"a"}
         assert reader.journal.page() == [(1, entry("host.added"))]
-    copied.close()
+    with pytest.raises(errors.RefusedError, match="pg_dump"):
+        postgres_store.backup(tmp_path / "backup.db")
 
 
 def test_a_backup_overwrites_nothing_and_leaves_nothing_behind_when_it_fails(
@@ -350,11 +335,6 @@ def test_a_backup_overwrites_nothing_and_leaves_nothing_behind_when_it_fails(
         sqlite.copy(tmp_path / "text", tmp_path / "copy.db")
     assert not list(tmp_path.glob("copy*"))
     assert (tmp_path / "text").read_text() == "precious " * 100
-
-
-def test_postgresql_has_its_own_backup(postgres_store: Store, tmp_path: Path) -> None:
-    with pytest.raises(errors.RefusedError, match="pg_dump"):
-        postgres_store.backup(tmp_path / "backup.db")
 
 
 SHAPE = {

@@ -47,8 +47,9 @@ def test_sessions(tx: Transaction) -> None:
     assert found() == [first, second, others, None]
     tx.sessions.keep_newest("t1", 1)
     assert found() == [None, second, others, None]
-    tx.sessions.delete_expired(NOW + 10 * MINUTE)
-    assert found() == [None, second, None, None]
+    tx.sessions.prolong("d0", NOW + 20 * MINUTE)
+    tx.sessions.delete_expired(NOW + 15 * MINUTE)
+    assert found() == [None, replace(second, expires_at=NOW + 20 * MINUTE), None, None]
     assert [tx.sessions.end("d0"), tx.sessions.end("d0")] == [True, False]
 
 

@@ -98,21 +98,16 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Known]:
     rollout = rollouts.start(service, call, asked)
     subscriptions.create(service, call, NewSubscription(name="pager", url="https://hooks.example.com/forenotice"))
     service.store.close()
-    return (
-        path,
-        Known(
-            str(token.token),
-            {
-                "hosts": {"name": "rack1-01"},
-                "vms": {"name": "web-0"},
-                "groups": {"name": "web"},
-                "operations": {"operation_id": operation.id},
-                "events": {"event_id": operation.events[0].id},
-                "rollouts": {"rollout_id": rollout.id},
-                "subscriptions": {"name": "pager"},
-            },
-        ),
-    )
+    names = {
+        "hosts": {"name": "rack1-01"},
+        "vms": {"name": "web-0"},
+        "groups": {"name": "web"},
+        "operations": {"operation_id": operation.id},
+        "events": {"event_id": operation.events[0].id},
+        "rollouts": {"rollout_id": rollout.id},
+        "subscriptions": {"name": "pager"},
+    }
+    return path, Known(str(token.token), names)
 
 
 @dataclass(frozen=True)
@@ -221,13 +216,6 @@ def test_nothing_is_left_undescribed() -> None:
             assert "$ref" in good["content"]["application/json"]["schema"], label
 
 
-def test_all_writes_take_an_idempotency_key() -> None:
-    for label, operation in OPERATIONS.items():
-        headers = {each["name"].lower() for each in operation.get("parameters", []) if each["in"] == "header"}
-        writes = label.split()[0] in CHANGING and label not in CHANGES_NOTHING
-        assert ("idempotency-key" in headers) is writes, label
-
-
 def _models(content: dict[str, Any]) -> Iterator[str]:
     for body in content.values():
         for schema in (body["schema"], *body["schema"].get("anyOf", ())):
@@ -235,11 +223,14 @@ def _models(content: dict[str, Any]) -> Iterator[str]:
                 yield schema["$ref"].rpartition("/")[2]
 
 
-def test_every_body_and_answer_has_an_example() -> None:
+def test_every_body_and_response_has_an_example_and_every_write_an_idempotency_key() -> None:
     found = DESCRIPTION["components"]["schemas"]
     for label, operation in OPERATIONS.items():
-        told = [answer for status, answer in operation["responses"].items() if status.startswith("2")]
-        for part in (*told, *([operation["requestBody"]] if "requestBody" in operation else ())):
+        headers = {each["name"].lower() for each in operation.get("parameters", []) if each["in"] == "header"}
+        writes = label.split()[0] in CHANGING and label not in CHANGES_NOTHING
+        assert ("idempotency-key" in headers) is writes, label
+        good = [answer for status, answer in operation["responses"].items() if status.startswith("2")]
+        for part in (*good, *([operation["requestBody"]] if "requestBody" in operation else ())):
             assert all(found[name].get("examples") for name in _models(part["content"])), label
 
 
@@ -276,16 +267,16 @@ def test_without_a_token_nothing_is_told(api: Api) -> None:
         assert answer.json()["error"]["code"] == "unauthorized", label
 
 
-@pytest.mark.drawn
 @pytest.mark.parametrize("label", [label for label in LABELS if label not in LEFT_OUT])
-def test_every_answer_is_as_described(api: Api, label: str) -> None:
-    _provoke(api, label, EXAMPLES)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("label", [label for label in LABELS if label not in LEFT_OUT])
-def test_every_answer_is_as_described_however_long_one_asks(api: Api, label: str) -> None:
-    _provoke(api, label, int(os.environ.get("FORENOTICE_SOAK_EXAMPLES", MANY)))
+@pytest.mark.parametrize(
+    "many",
+    [
+        pytest.param(EXAMPLES, marks=pytest.mark.drawn),
+        pytest.param(int(os.environ.get("FORENOTICE_SOAK_EXAMPLES", MANY)), marks=pytest.mark.soak),
+    ],
+)
+def test_every_response_is_as_described(api: Api, label: str, many: int) -> None:
+    _provoke(api, label, many)
 
 
 def test_conflicts_tell_the_state_that_conflicts() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from functools import cached_property, partial
 from typing import Any, TypeVar, cast
 
@@ -152,7 +153,7 @@ class Api:
         self, watch: "_Watch", caller: Caller, route: Route, scope: Scope, receive: Receive, send: Send
     ) -> None:
         body = await requests.read(scope["headers"], receive, LARGEST_FLEET if route.accepts else LARGEST)
-        watch.presence = requests.Presence(receive)
+        watch.presence = presence = requests.Presence(receive)
         target = scope["raw_path"] + b"?" + scope["query_string"]
         request = ApiRequest(
             api=self,
@@ -161,28 +162,19 @@ class Api:
             headers={name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]},
             digest=api.digest(scope["method"], target, body),
             origin=requests.origin(scope),
-            is_connected=watch.presence.waits,
+            is_connected=presence.waits,
         )
-        await watch.presence.during(self._respond(watch, route, request, scope, send))
 
-    async def _respond(self, watch: "_Watch", route: Route, request: ApiRequest, scope: Scope, send: Send) -> None:
-        assert watch.presence is not None
-        watch.slot = await self.limits.slot(request.caller.id)
-        try:
-            response = await self._response(route, request, scope)
-            await response(scope, watch.presence.receive, send)
-        finally:
-            watch.slot.end()
+        async def work() -> None:
+            watch.slot = await self.limits.slot(caller.id)
+            try:
+                async with self.expensive.slot() if route.expensive else nullcontext():
+                    response = await respond(route, request, scope["path"], scope["query_string"], body)
+                await response(scope, presence.receive, send)
+            finally:
+                watch.slot.end()
 
-    async def _response(self, route: Route, request: ApiRequest, scope: Scope) -> Response:
-        work = respond(route, request, scope["path"], scope["query_string"], request.body)
-        if not route.expensive:
-            return await work
-        try:
-            async with self.expensive.slot():
-                return await work
-        finally:
-            work.close()
+        await presence.during(work())
 
 
 def _authorised(caller: Caller, scope: Scope) -> Route:

@@ -51,22 +51,22 @@ NOTHING: Schema = {}
 def describe(routes: Sequence[Route], *, title: str, summary: str, about: str = "", token: bool = True) -> Schema:
     described = [route for route in routes if route.described]
     components = _components(described)
-    document: Schema = {
-        "openapi": "3.1.0",
-        "info": {"title": title, "summary": summary, "description": about, "version": __version__},
-        "paths": {},
-    }
-    if not about:
-        del document["info"]["description"]
-    for route in described:
-        document["paths"].setdefault(route.path, {})[route.method.lower()] = _operation(route, token=token)
     parameters = {route.query.__name__ for route in described if route.query}
-    document["components"] = {
-        "schemas": {name: schema for name, schema in components.items() if name not in parameters},
-        "responses": {str(status): _refusal(status) for status in sorted({code for code, _ in base.CODES.values()})},
-        **({"securitySchemes": SCHEMES} if token else {}),
+    statuses = sorted({status for status, _ in base.CODES.values()})
+    paths: dict[str, Schema] = {}
+    for route in described:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, token=token)
+    info = {"title": title, "summary": summary, "version": __version__}
+    return {
+        "openapi": "3.1.0",
+        "info": info | {"description": about} if about else info,
+        "paths": paths,
+        "components": {
+            "schemas": {name: schema for name, schema in components.items() if name not in parameters},
+            "responses": {str(status): _refusal(status) for status in statuses},
+            **({"securitySchemes": SCHEMES} if token else {}),
+        },
     }
-    return document
 
 
 def about() -> str:
@@ -159,8 +159,12 @@ def _operation(route: Route, *, token: bool) -> Schema:
     elif route.body is not None:
         operation["requestBody"] = {"required": not route.may_lack_body, "content": _json(route.body)}
     content: Content = route.sends or (_json(route.gives) if _is_struct(route.gives) else NOTHING)
+    # How a request may be refused once its path and method are right.
+    refusals = {400, 401, 403, 408, 413, 500, 503}
+    refusals |= {404} if route.method != "GET" or "{" in route.path else set()
+    refusals |= {409} if route.method != "GET" or route.path.endswith("/stream") else set()
     operation["responses"] = {str(route.status): {"description": "Successful Response", "content": content}} | {
-        str(status): {"$ref": f"#/components/responses/{status}"} for status in sorted(set(_refusals(route)))
+        str(status): {"$ref": f"#/components/responses/{status}"} for status in sorted(refusals)
     }
     return operation
 
@@ -177,23 +181,10 @@ def _parameters(route: Route) -> Iterator[Schema]:
         schema = _schemas([kind])[kind.__name__]
         _leave_out_null(schema)
         for name, each in schema.get("properties", {}).items():
-            yield _parameter(name, where, each, required=name in schema.get("required", ()))
+            about = {"description": each.pop("description")} if "description" in each else {}
+            yield {"name": name, "in": where, "required": name in schema.get("required", ()), **about, "schema": each}
     for header in (*(CHANGE_HEADERS if route.changes else ()), *route.headers):
         yield {"in": "header", "required": False, **header}
-
-
-def _parameter(name: str, where: str, schema: Schema, *, required: bool) -> Schema:
-    told = {"description": schema.pop("description")} if "description" in schema else {}
-    return {"name": name, "in": where, "required": required, **told, "schema": schema}
-
-
-def _refusals(route: Route) -> Iterator[int]:
-    """How a request may be refused once its path and method are right."""
-    yield from (400, 401, 403, 408, 413, 500, 503)
-    if route.method != "GET" or "{" in route.path:
-        yield 404
-    if route.method != "GET" or route.path.endswith("/stream"):
-        yield 409
 
 
 def _refusal(status: int) -> Schema:

@@ -102,29 +102,21 @@ class PageRequest:
     def may(self, need: Need | str) -> bool:
         return self.access.may(Need(need))
 
-    def chosen(self, name: str) -> list[str]:
-        """All values of a field that is given several times."""
-        return self.form.getlist(name)
-
     def call(self) -> Call:
         """A form is sent once, however often its button is pressed."""
-        reason = base.require_reason(self.form.get("reason", "").strip())
+        reason, key = base.require_reason(self.form.get("reason", "").strip()), self.form.get("form_key")
+        if key and not KEY.fullmatch(key):
+            raise errors.RefusedError("the form's key cannot be read: open the page again")
         return Call(
             actor=self.caller.actor,
             token_id=self.caller.id,
-            key=self._key(),
+            key=key or None,
             digest=self.digest,
             origin=self.origin,
             reason=reason,
             access=self.access,
             is_connected=self.is_connected,
         )
-
-    def _key(self) -> str | None:
-        key = self.form.get("form_key")
-        if key and not KEY.fullmatch(key):
-            raise errors.RefusedError("the form's key cannot be read: open the page again")
-        return key or None
 
     def asked(self, model: type[M], values: Mapping[str, Any]) -> M:
         """What the API would take in the same words."""

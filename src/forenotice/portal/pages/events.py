@@ -105,7 +105,7 @@ def cancel(visit: PageRequest) -> Response:
 
 @pages.get("/events/{id}/approve", needs=Need.SEE)
 def to_event(visit: PageRequest) -> Response:
-    """The address of an approval that was refused, asked for again."""
+    """The address of an approval that was refused, loaded again."""
     return visit.go(f"/events/{_id(visit).upper()}")
 
 
@@ -212,54 +212,37 @@ def _took(moments: Moments) -> dict[str, timedelta]:
 
 def draw_milestones(moments: Moments, now: datetime) -> Milestones:
     """At equal distances, whatever lies between: seconds are as easy to see as days."""
-    past, ahead = _past(moments, now), _ahead(moments, now)
-    steps = [*past, *ahead]
-    width = (100 - 2 * EDGE) / max(len(steps) - 1, 1)
-    places = [round(EDGE + width * number, 2) for number in range(len(steps))]
-    points = []
-    before: datetime | None = None
-    for number, (name, at) in enumerate(steps):
-        since = at - before if at is not None and before is not None else None
-        points.append(Point(name=name, at=at, x=places[number], past=number < len(past), since=since))
-        before = at
-    return Milestones(points=points, now=_standing(points, now) if ahead else None)
-
-
-def _past(moments: Moments, now: datetime) -> list[tuple[str, datetime | None]]:
-    happened: list[tuple[str, datetime | None]] = [
+    # An approved event may have started before NotBefore, which says nothing any more then.
+    due = moments.not_before <= min(at for at in (moments.started, moments.ended, now) if at is not None)
+    happened = (
         ("Announced", moments.announced),
         ("Approved", moments.approved),
-        ("NotBefore", moments.not_before if _has_come(moments, now) else None),
+        ("NotBefore", moments.not_before if due else None),
         ("Started", moments.started),
         (ENDS.get(moments.status, "Over"), moments.ended),
-    ]
-    known = [(at, rank, name) for rank, (name, at) in enumerate(happened) if at is not None]
+    )
     # What happened at one moment stays in the order of a life.
-    return [(name, at) for at, _, name in sorted(known)]
+    past = sorted((at, rank, name) for rank, (name, at) in enumerate(happened) if at is not None)
+    steps: list[tuple[str, datetime | None]] = [(name, at) for at, _, name in past]
+    if moments.ended is None:
+        if moments.started is None:
+            steps += [("Approval", None)] if moments.approved is None and now < moments.not_before else []
+            steps += [] if due else [("NotBefore", moments.not_before)]
+            steps.append(("Start", None))
+        steps.append(("Done", None))
+    width = (100 - 2 * EDGE) / max(len(steps) - 1, 1)
+    points: list[Point] = []
+    for number, (name, at) in enumerate(steps):
+        before = points[-1].at if points else None
+        since = at - before if at is not None and before is not None else None
+        x = round(EDGE + width * number, 2)
+        points.append(Point(name=name, at=at, x=x, past=number < len(past), since=since))
+    here, *after = points[len(past) - 1 :]
+    return Milestones(points=points, now=_between(here, after[0], now) if after else None)
 
 
-def _has_come(moments: Moments, now: datetime) -> bool:
-    """Who approved may have been served before NotBefore: then it says nothing any more."""
-    return moments.not_before <= min(at for at in (moments.started, moments.ended, now) if at is not None)
-
-
-def _ahead(moments: Moments, now: datetime) -> list[tuple[str, datetime | None]]:
-    if moments.ended is not None:
-        return []
-    if moments.started is not None:
-        return [("Done", None)]
-    found: list[tuple[str, datetime | None]] = []
-    if moments.approved is None and now < moments.not_before:
-        found.append(("Approval", None))
-    if not _has_come(moments, now):
-        found.append(("NotBefore", moments.not_before))
-    return [*found, ("Start", None), ("Done", None)]
-
-
-def _standing(points: Sequence[Point], now: datetime) -> float:
-    """Between what was and what comes next: by its share where that is known, else in the middle."""
-    last = max(number for number, point in enumerate(points) if point.past)
-    here, after = points[last], points[last + 1]
+def _between(here: Point, after: Point, now: datetime) -> float:
+    """Where now is: by its share where both moments are known, else in the middle."""
     share = 0.5
     if here.at is not None and after.at is not None and after.at > here.at:
         share = min(max((now - here.at) / (after.at - here.at), 0.1), 0.9)

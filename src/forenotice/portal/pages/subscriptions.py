@@ -164,7 +164,7 @@ def _behind(waiting: Sequence[views.Delivery]) -> dict[int, int | None]:
 def _given(visit: PageRequest) -> dict[str, Any]:
     """As it was typed, to be shown again; but for a secret."""
     typed = {field: visit.form.get(field, "").strip() for field in BLANK}
-    return {**typed, "statuses": visit.chosen("statuses")}
+    return {**typed, "statuses": visit.form.getlist("statuses")}
 
 
 def _as_given(found: views.Subscription) -> dict[str, Any]:

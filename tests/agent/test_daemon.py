@@ -1,3 +1,5 @@
+"""The daemon's start, and what ends it."""
+
 import signal
 import subprocess
 import sys
@@ -35,17 +37,25 @@ def own_signals() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("own_signals")
-def test_of_two_that_waited_for_the_same_directory_one_ends(tmp_path: Path) -> None:
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_state_directory_that_turns_out_to_be_another_agents_or_anybodys_ends_it(tmp_path: Path, taken: bool) -> None:
     (tmp_path / "agent.toml").write_text('name = "web-0"\nendpoint = "http://127.33.0.1:1"\n')
-    (tmp_path / "state").write_text("in the way")
-    given = {"agent_config": str(tmp_path / "agent.toml"), "state": str(tmp_path / "state")}
+    state = tmp_path / "state"
+    state.write_text("in the way")
+    given = {"agent_config": str(tmp_path / "agent.toml"), "state": str(state)}
     late = daemon.Agent(settings.load_agent(given, {}))
-    (tmp_path / "state").unlink()
-    first = Lock(tmp_path / "state")
-    with pytest.raises(errors.ConflictError, match="another agent runs"):
-        late.run()
-    assert not (tmp_path / "state" / "journal.db").exists()
-    first.release()
+    state.unlink()
+    if taken:
+        first = Lock(state)
+        with pytest.raises(errors.ConflictError, match="another agent runs"):
+            late.run()
+        first.release()
+    else:
+        state.mkdir()
+        state.chmod(0o777)
+        with pytest.raises(errors.RefusedError, match="can be changed by other users"):
+            late.run()
+    assert not (state / "journal.db").exists()
 
 
 def test_a_state_directory_that_others_can_change_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -64,16 +74,3 @@ def test_without_standard_error_it_complains_to_nobody(tmp_path: Path) -> None:
     arguments = ["agent", "run", "--config", str(tmp_path / "agent.toml")]
     command = ["sh", "-c", 'exec "$@" 2>&-', "-", sys.executable, "-m", "forenotice", *arguments]
     assert subprocess.run(command, timeout=60, check=False).returncode == daemon.USAGE
-
-
-@pytest.mark.usefixtures("own_signals")
-def test_one_that_is_there_only_later_is_refused_then(tmp_path: Path) -> None:
-    (tmp_path / "agent.toml").write_text('name = "web-0"\nendpoint = "http://127.33.0.1:1"\n')
-    (tmp_path / "state").write_text("in the way")
-    given = {"agent_config": str(tmp_path / "agent.toml"), "state": str(tmp_path / "state")}
-    late = daemon.Agent(settings.load_agent(given, {}))
-    (tmp_path / "state").unlink()
-    (tmp_path / "state").mkdir()
-    (tmp_path / "state").chmod(0o777)
-    with pytest.raises(errors.RefusedError, match="can be changed by other users"):
-        late.run()

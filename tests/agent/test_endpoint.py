@@ -17,16 +17,16 @@ from tests.client.older import OLDEST, knowing, refusal, version_of
 from tests.client.samples import EVENT, document
 from tests.client.scripted import Asked, Script, answer, scripted
 
-from forenotice.agent.endpoint import NAME_AGAIN, SILENT, ApprovalResult, Approver, EventList, Named, Polled, Poller
+from forenotice.agent.endpoint import NAME_AGAIN, SILENT, ApprovalResult, Approver, EventList, Named, Poller
 from forenotice.client import Client, Document, EndpointError, News, Pace
 
 NAME = answer(body=b"web-0")
-Inbox = queue.SimpleQueue[Polled | Named]
+Inbox = queue.SimpleQueue[News | Named]
 
 
 @contextmanager
 def polled(
-    script: Script, at_once: float = 0.9, post: Callable[[Polled | Named], None] | None = None, **how: float
+    script: Script, at_once: float = 0.9, post: Callable[[News | Named], None] | None = None, **how: float
 ) -> Iterator[tuple[Poller, Inbox, io.StringIO]]:
     inbox: Inbox = queue.SimpleQueue()
     written = io.StringIO()
@@ -57,7 +57,7 @@ def test_the_name_comes_before_the_first_poll() -> None:
     with polled(EMPTY) as (_, inbox, _log):
         found = [inbox.get(timeout=60) for _ in range(3)]
     assert found[0] == Named("web-0")
-    assert [type(message) for message in found[1:]] == [Polled, Polled]
+    assert [type(message) for message in found[1:]] == [News, News]
 
 
 @pytest.mark.parametrize(("status", "guessed"), [("503 Service Unavailable", False), ("404 Not Found", True)])
@@ -98,8 +98,8 @@ def test_an_older_version_is_logged_once() -> None:
     with polled(knowing([OLDEST], refusal())) as (found, inbox, log):
         recorded = 0
         while recorded < 3:
-            if isinstance(message := inbox.get(timeout=60), Polled):
-                found.record(message.news)
+            if isinstance(message := inbox.get(timeout=60), News):
+                found.record(message)
                 recorded += 1
     assert log.getvalue().count("poll.version") == 1
     assert f'"api_version":"{OLDEST}"' in log.getvalue().replace(" ", "")
@@ -122,7 +122,7 @@ def test_a_defect_does_not_end_it() -> None:
     posted: Inbox = queue.SimpleQueue()
     broken = iter([True])
 
-    def post(message: Polled | Named) -> None:
+    def post(message: News | Named) -> None:
         if next(broken, False):
             raise RuntimeError("broken")
         posted.put(message)
@@ -143,8 +143,8 @@ def test_a_server_that_lags_behind_another_takes_no_event_away() -> None:
     with polled(with_name(one_of_two)) as (_, inbox, _log):
         while len(seen) < 7:
             message = inbox.get(timeout=60)
-            if isinstance(message, Polled) and message.news.document:
-                seen.append(len(message.news.document.events))
+            if isinstance(message, News) and message.document:
+                seen.append(len(message.document.events))
     assert seen[1:] == [1] * 6
 
 

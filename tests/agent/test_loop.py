@@ -20,11 +20,11 @@ from tests.agent.rules.builders import ME, event
 from tests.client.scripted import Asked, answer, scripted
 
 from forenotice.agent.config import Config
-from forenotice.agent.endpoint import Approver, Named, Polled, Poller
+from forenotice.agent.endpoint import Approver, Named, Poller
 from forenotice.agent.freeze import Sampler
 from forenotice.agent.handlers import Handler, HandlerError, Outcome, Work, tables
 from forenotice.agent.journal import Journal
-from forenotice.agent.loop import Loop, Message, Parts, PeerReady, Quit, Reload
+from forenotice.agent.loop import Loop, Message, Parts, PeerReady, Signal
 from forenotice.agent.network import Network
 from forenotice.agent.rules.saga import ProcessGroup, Progress, Saga, State
 from forenotice.agent.sagas import Sagas
@@ -129,19 +129,19 @@ class Bench:
         document = Document(incarnation=1, events=events)
         news = News(document=document, changed=True, error=None, date=None, asked_at=now, answered_at=now)
         for _ in range(polls):
-            self.inbox.put(Polled(news))
+            self.inbox.put(news)
         return self
 
     def run(self, *, reload: Callable[[], None] = lambda: None, after_turn: Callable[[], None] | None = None) -> None:
         """For one turn, unless it is told otherwise."""
-        self.loop.run(reload=reload, after_turn=after_turn or (lambda: self.inbox.put(Quit())))
+        self.loop.run(reload=reload, after_turn=after_turn or (lambda: self.inbox.put(Signal.QUIT)))
 
     def run_until(self, question: Callable[[], object]) -> "Bench":
         until = time.monotonic() + 60
 
         def look() -> None:
             if question() or time.monotonic() > until:
-                self.inbox.put(Quit())
+                self.inbox.put(Signal.QUIT)
 
         self.run(after_turn=look)
         assert question(), self.written.getvalue()
@@ -178,7 +178,7 @@ def started(event: Event) -> Event:
 
 def test_nothing_is_begun_when_it_is_to_end(tmp_path: Path) -> None:
     bench = Bench(tmp_path, never).see(coming())
-    bench.inbox.put(Quit())
+    bench.inbox.put(Signal.QUIT)
     bench.run()
     again = Bench(tmp_path)
     again.memory.try_to_open()
@@ -190,12 +190,12 @@ def test_a_defect_ends_nothing_else(tmp_path: Path) -> None:
         raise RuntimeError("what a pity")
 
     bench = Bench(tmp_path).see(coming())
-    bench.inbox.put(Reload())
+    bench.inbox.put(Signal.RELOAD)
     until = time.monotonic() + 60
 
     def after_turn() -> None:
         if "prepared" in bench.written.getvalue() or time.monotonic() > until:
-            bench.inbox.put(Quit())
+            bench.inbox.put(Signal.QUIT)
         broken()
 
     bench.run(reload=broken, after_turn=after_turn)
@@ -223,7 +223,7 @@ def test_a_handler_gets_its_memo_again_and_learns_when_one_is_not_written(tmp_pa
         if "E2" in bench.memory.sagas and bench.memory._journal is not None:
             bench.memory._journal._connection.execute("PRAGMA query_only = ON")
         if len(memos) == 4:
-            bench.inbox.put(Quit())
+            bench.inbox.put(Signal.QUIT)
 
     bench.run(after_turn=after_turn)
     assert memos[3] == "the journal cannot be written"
@@ -242,6 +242,16 @@ def test_a_handler_learns_how_long_it_may_take_by_the_endpoints_clock(
     ((seconds_left, deadline),) = given
     assert least < seconds_left <= most
     assert least < (deadline - by_endpoint).total_seconds() <= most + 10
+
+
+def test_a_handler_recovers_as_it_prepared_although_it_is_no_longer_configured(tmp_path: Path) -> None:
+    run, done = recorder("handler", "phase")
+    assert Bench(tmp_path, run).prepared(coming()).saga.configs.keys() == {"drain"}
+    again = Bench(tmp_path, run)
+    again.loop.configure(config())
+    again.over()
+    assert [handler for handler, _ in done] == ["drain", "drain"]
+    assert again.saga.configs == {}
 
 
 def test_readiness_of_peers_is_kept_under_one_spelling(tmp_path: Path) -> None:
@@ -527,9 +537,9 @@ def test_a_poll_without_news_wakes_no_saga(tmp_path: Path) -> None:
     now = time.monotonic()
     news = News(document=loop._events.document, changed=False, error=None, date=None, asked_at=now, answered_at=now)
     loop._stirred = False
-    loop._take(Polled(news))
+    loop._take(news)
     assert not loop._stirred
-    loop._take(Polled(replace(news, document=Document(incarnation=2), changed=True)))
+    loop._take(replace(news, document=Document(incarnation=2), changed=True))
     assert loop._stirred
 
 
@@ -547,7 +557,7 @@ def test_a_turn_that_took_long_is_not_made_again_at_once(tmp_path: Path) -> None
         while time.thread_time() < until:
             pass
         if len(turns) > 20 or rested():
-            bench.inbox.put(Quit())
+            bench.inbox.put(Signal.QUIT)
 
     bench.run(after_turn=work)
     assert rested()

@@ -677,19 +677,6 @@ def test_a_response_is_valid_for_one_request_and_comes_from_its_receiver() -> No
     assert not any(signer.is_valid_response(received(each), sent, signature) for each in forged)
 
 
-def test_a_secret_of_one_vm_is_used_with_it_alone() -> None:
-    own = b"known to two of them"
-    alice, bob, carol = Signer(SECRET, {"bob": own}), Signer(SECRET, {"ALICE": own}), Signer(SECRET)
-    to_bob, to_carol = check("alice", "bob"), check("alice", "carol")
-    signature = alice.sign(to_bob, b"")
-    assert bob.is_valid(request(signature, b""), to_bob)
-    assert not bob.is_valid(request(carol.sign(to_bob, b""), b""), to_bob)
-    assert carol.is_valid(request(alice.sign(to_carol, b""), b""), to_carol)
-    response = bob.sign_response(Response.text("yes"), to_bob, request(signature, b""))
-    assert alice.is_valid_response(received(response), to_bob, signature)
-    assert not carol.is_valid_response(received(response), to_bob, signature)
-
-
 def link(secret: Path, listen: str = "", **addresses: str) -> Link:
     return Link(PeersConfig(secret_file=str(secret), addresses=addresses), "web-0", listen)
 

@@ -17,7 +17,7 @@ from forenotice.agent.context import Context, Log, Outlet
 from forenotice.agent.endpoint import PACE, Approver, Poller
 from forenotice.agent.freeze import Sampler
 from forenotice.agent.journal import JournalError, Lock
-from forenotice.agent.loop import Loop, Message, Parts, PeerReady, Quit, Reload
+from forenotice.agent.loop import Loop, Message, Parts, PeerReady, Signal
 from forenotice.agent.metrics import Metrics
 from forenotice.agent.network import Network
 from forenotice.agent.sagas import Sagas
@@ -105,7 +105,7 @@ class Agent:
     def run(self) -> None:
         """Until SIGTERM. ConflictError, RefusedError: the state directory turned out not to be for this agent."""
         inbox = self._inbox
-        posix.install_signals(stop=lambda: inbox.put(Quit()), reload=lambda: inbox.put(Reload()))
+        posix.install_signals(stop=lambda: inbox.put(Signal.QUIT), reload=lambda: inbox.put(Signal.RELOAD))
         self._log.info(
             "The agent runs, and only observes" if self._settings.observe else "The agent runs",
             action="agent.started",
@@ -166,5 +166,5 @@ class Agent:
             self._lock = self._lock or Lock(self._directory)
         except (errors.ConflictError, errors.RefusedError) as error:
             self._conflict = error
-            self._inbox.put(Quit())
+            self._inbox.put(Signal.QUIT)
             raise

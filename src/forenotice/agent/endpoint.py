@@ -24,11 +24,6 @@ SILENT = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Polled:
-    news: News
-
-
-@dataclass(frozen=True, slots=True)
 class Named:
     me: str
 
@@ -51,7 +46,7 @@ class Poller:
     def __init__(
         self,
         client: Client,
-        post: Callable[[Polled | Named], None],
+        post: Callable[[News | Named], None],
         context: Context,
         *,
         pause: float = PAUSE,
@@ -147,7 +142,7 @@ class Poller:
                 before, self._listed = self._listed, frozenset(event.id for event in news.document.events)
                 self._unconfirmed = news.changed and (before is None or not before <= self._listed)
                 self._decide_patience()
-            self._post(Polled(news))
+            self._post(news)
             if self._unconfirmed:
                 self._ended.wait(self._interval)
 

@@ -7,13 +7,14 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from enum import Enum, auto
 from functools import partial
 from typing import ParamSpec
 
 from forenotice.agent import freeze
 from forenotice.agent.config import Config
 from forenotice.agent.context import Context
-from forenotice.agent.endpoint import ApprovalResult, Approver, EventList, Named, Polled, Poller
+from forenotice.agent.endpoint import ApprovalResult, Approver, EventList, Named, Poller
 from forenotice.agent.freeze import Sampler
 from forenotice.agent.handlers import GRACE, Work, facts
 from forenotice.agent.network import Network
@@ -23,6 +24,7 @@ from forenotice.agent.rules.saga import ProcessGroup, Saga, SagaIndex, State, St
 from forenotice.agent.rules.transitions import Approve, Begin, Displace, Effect, Stop, View
 from forenotice.agent.sagas import Sagas
 from forenotice.agent.workers import Ended, HandlerSet, Job, Workers
+from forenotice.client import News
 from forenotice.client.events import Document, Event
 from forenotice.programs import process
 
@@ -53,17 +55,12 @@ class Note:
     written: "queue.SimpleQueue[bool]" = field(default_factory=queue.SimpleQueue)
 
 
-@dataclass(frozen=True, slots=True)
-class Reload:
-    pass
+class Signal(Enum):
+    RELOAD = auto()
+    QUIT = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class Quit:
-    pass
-
-
-Message = Polled | Named | ApprovalResult | PeerReady | Note | Ended | Reload | Quit
+Message = News | Named | ApprovalResult | PeerReady | Note | Ended | Signal
 
 
 @dataclass(slots=True, kw_only=True)
@@ -110,7 +107,7 @@ class Loop:
         self._sagas.try_to_open()
         while not self._quitting:
             for message in self._received():
-                if isinstance(message, Reload):
+                if message is Signal.RELOAD:
                     self._guard(reload)
                 else:
                     self._guard(self._take, message)
@@ -144,11 +141,11 @@ class Loop:
     def _take(self, message: Message) -> None:
         stirred = not isinstance(message, Note)
         match message:
-            case Polled(news):
-                self._parts.poller.record(news)
-                if news.date is not None:
-                    self._parts.sampler.dated(news.date, news.asked_at, news.answered_at)
-                stirred = self._events.record(news)
+            case News():
+                self._parts.poller.record(message)
+                if message.date is not None:
+                    self._parts.sampler.dated(message.date, message.asked_at, message.answered_at)
+                stirred = self._events.record(message)
             case Named(me):
                 if me != self.me:
                     self._log.info("This VM's name is known", action="agent.named", name=me)
@@ -162,7 +159,7 @@ class Loop:
                 message.written.put(after is not None and self._sagas.keep(after, forward=message.forward))
             case Ended():
                 self._ended(message)
-            case Quit():
+            case Signal.QUIT:
                 self._quitting = True
         self._stirred |= stirred
 

@@ -115,13 +115,7 @@ class Network:
         self._order = self._order or Order()
         try:
             self._peers = Peers(
-                config,
-                names,
-                self._received,
-                self._now,
-                self._context,
-                listen=self._listen,
-                order=self._order,
+                config, names, self._received, self._now, self._context, listen=self._listen, order=self._order
             )
         except ConfigError as error:
             self._unjoined = error.message

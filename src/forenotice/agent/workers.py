@@ -99,10 +99,7 @@ class Workers:
     """Belongs to the loop's thread; results are posted to it."""
 
     def __init__(
-        self,
-        post: Callable[[Ended], None],
-        context: Context,
-        make: Callable[[tables.Handler, Runtime], Handler] = make,
+        self, post: Callable[[Ended], None], context: Context, make: Callable[[tables.Handler, Runtime], Handler] = make
     ) -> None:
         self._post = post
         self._runtime, self._observe = context.runtime, context.observe

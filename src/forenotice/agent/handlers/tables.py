@@ -145,6 +145,10 @@ class Common(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         for key in TEMPLATES:
             flaw = facts.template_flaw(getattr(self, key, ""))
             require(not flaw, f"{key}: {flaw}")
+        self._check()
+
+    def _check(self) -> None:
+        """What a type of handler requires beyond that."""
 
     @property
     def phases(self) -> frozenset[Phase]:
@@ -188,14 +192,12 @@ class Command(Common, frozen=True, kw_only=True, tag="command"):
     on_started: Argv | None = None
     recover: Argv | None = None
     undo: Argv | None = None
-    """Without it, what `recover` says."""
     shell: bool = False
     """Each command is one text for /bin/sh: `prepare = ["systemctl stop a && sync"]`."""
     environment: dict[str, str] = {}
     directory: str = "/"
 
-    def __post_init__(self) -> None:
-        Common.__post_init__(self)
+    def _check(self) -> None:
         require(self.commands, "give it something to run: prepare, on_started, recover or undo")
         one_each = not self.shell or all(len(argv) == 1 for argv in self.commands.values())
         require(one_each, "with shell = true each command is a list of one text")
@@ -230,8 +232,7 @@ class Webhook(Chosen, frozen=True, kw_only=True, tag="webhook"):
     """A template with $FORENOTICE_... and $EVENT_...; without it, all facts as JSON."""
     ca_file: str = ""
 
-    def __post_init__(self) -> None:
-        Common.__post_init__(self)
+    def _check(self) -> None:
         require(_is_url(self.url), "url is not one to send to: give one such as https://hooks.example.com/drain")
         require_known("method", [self.method], METHODS)
         _require_headers("headers", self.headers)
@@ -250,17 +251,14 @@ def _require_headers(key: str, given: Mapping[str, str]) -> None:
 
 class Systemd(Common, frozen=True, kw_only=True, tag="systemd"):
     units: Argv
-    """Stopped to prepare; those that ran before are started again."""
 
-    def __post_init__(self) -> None:
-        Common.__post_init__(self)
+    def _check(self) -> None:
         _require_no_nul("units", self.units)
         require(all(unit.strip() for unit in self.units), "units holds an empty name: leave it out")
 
 
 class File(Common, frozen=True, kw_only=True, tag="file"):
     path: str
-    """Exists from the start of preparing until recovered."""
 
 
 class Haproxy(Common, frozen=True, kw_only=True, tag="haproxy"):
@@ -269,10 +267,8 @@ class Haproxy(Common, frozen=True, kw_only=True, tag="haproxy"):
     servers: Argv
     """Each BACKEND/SERVER: drained to prepare, made ready again."""
     wait: bool = True
-    """Preparing takes until their last session has ended."""
 
-    def __post_init__(self) -> None:
-        Common.__post_init__(self)
+    def _check(self) -> None:
         require(
             (os.path.isabs(self.socket) and "\0" not in self.socket) or _is_address(self.socket),
             f"{self.socket!r} in socket is neither an absolute path nor HOST:PORT:"
@@ -290,7 +286,6 @@ class Kubernetes(Common, frozen=True, kw_only=True, tag="kubernetes"):
     """Without it, the service account's, when this runs in a pod."""
     context: str = ""
     grace_period: Span | None = None
-    """Instead of each pod's own."""
     timeout: Span = Span(minutes=15)
     """The drain ends after this, and shortly before NotBefore at the latest."""
     escalate: Span = Span(seconds=30)
@@ -299,9 +294,7 @@ class Kubernetes(Common, frozen=True, kw_only=True, tag="kubernetes"):
 
 class Notify(Chosen, frozen=True, kw_only=True, tag="notify"):
     urls: tuple[str, ...] = ()
-    """Where to, in apprise's form."""
     urls_file: str = ""
-    """One on each line: for secrets."""
     title: str = "$EVENT_TYPE of $FORENOTICE_NAME: $FORENOTICE_PHASE"
     body: str = "$EVENT_DESCRIPTION Not before $EVENT_NOTBEFORE."
     on_failure: str = "continue"
@@ -309,8 +302,7 @@ class Notify(Chosen, frozen=True, kw_only=True, tag="notify"):
     retries: Retries = 0
     """A sink that fails is tried again by itself; a retry notifies all of them again."""
 
-    def __post_init__(self) -> None:
-        Common.__post_init__(self)
+    def _check(self) -> None:
         require(self.urls or self.urls_file, "say where to notify: urls or urls_file")
 
 
@@ -319,8 +311,7 @@ class Python(Chosen, frozen=True, kw_only=True, tag="python"):
     """MODULE:FUNCTION, or a name in the entry point group `forenotice.handlers`."""
     options: dict[str, Any] = {}
 
-    def __post_init__(self) -> None:
-        Common.__post_init__(self)
+    def _check(self) -> None:
         remedy = f"{self.entry_point!r} in entry_point names no function: give MODULE:FUNCTION or an entry point's name"
         require(all(part.strip() for part in self.entry_point.split(":", 1)), remedy)
 

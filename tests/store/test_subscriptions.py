@@ -63,6 +63,9 @@ def test_only_the_first_of_a_lane_is_a_head_and_only_when_it_is_due(tx: Transact
     assert subscriptions.pending(PAGER.id, limit=1) == [failing]
     assert [each.position for each in subscriptions.pending(PAGER.id, after=3)] == [4, 5]
     assert subscriptions.count_pending(PAGER.id) == 5
+    subscriptions.retry_deliveries(PAGER.id, NOW)
+    assert subscriptions.pending(PAGER.id, limit=1) == [delivery(1, "A", error="503")]
+    assert subscriptions.last_failed(PAGER.id) is None
 
 
 def test_what_was_taken_or_is_told_anew_is_dropped(tx: Transaction) -> None:

@@ -1,6 +1,7 @@
 """Operators' commands about subscriptions: which receiver gets which entries, and how its deliveries are doing."""
 
 import secrets
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypedDict
 
@@ -9,7 +10,7 @@ from msgspec import UNSET
 
 from forenotice.core import errors, fleet, selectors
 from forenotice.core.draft import World
-from forenotice.core.journal import Entry, SubscriptionState
+from forenotice.core.journal import SubscriptionState
 from forenotice.core.operations import Status
 from forenotice.core.roles import EVERYTHING, Access, Need
 from forenotice.delivery import messages
@@ -17,7 +18,7 @@ from forenotice.service import views
 from forenotice.service.calls import Call, command, recalled
 from forenotice.service.service import Service, UnitOfWork
 from forenotice.ssrf import OutgoingError, describe_status, origin
-from forenotice.store.subscriptions import Delivery, Subscription, SubscriptionFilter
+from forenotice.store.subscriptions import Subscription, SubscriptionFilter
 from forenotice.store.transaction import Reader
 from forenotice.views import base
 from forenotice.views import subscriptions as shown
@@ -27,6 +28,7 @@ MOST = 100
 """Each is looked at whenever the journal grows."""
 PREFIX = "fns_"
 SHORTEST_SECRET, LONGEST_SECRET = 16, 200
+Facts = dict[str, object]
 
 
 class _Fields(TypedDict, total=False):
@@ -75,13 +77,11 @@ def change(service: Service, call: Call, wanted: str, asked: shown.SubscriptionC
     """What is left out stays. What is pending is sent to the new URL, signed with the new secret."""
     given = _checked(service, asked)
 
-    def work(unit: UnitOfWork) -> shown.Subscription:
-        changed = _free(replace(_named(unit.transaction, wanted), **given))
-        unit.transaction.subscriptions.put(changed)
-        _note(unit, call, "subscription.changed", changed, fields=sorted(given), **_journal_facts(changed))
-        return _view(unit.transaction, changed)
+    def work(_: UnitOfWork, found: Subscription) -> tuple[Subscription, Facts]:
+        changed = replace(found, **given)
+        return changed, {"fields": sorted(given), **_journal_facts(changed)}
 
-    return command(service, call, shown.Subscription, work)
+    return _change(service, call, wanted, "subscription.changed", work)
 
 
 def remove(service: Service, call: Call, wanted: str) -> Removed:
@@ -97,29 +97,39 @@ def remove(service: Service, call: Call, wanted: str) -> Removed:
 def resume(service: Service, call: Call, wanted: str) -> shown.Subscription:
     """A parked one goes on where it was; one that pauses after failures tries at once."""
 
-    def work(unit: UnitOfWork) -> shown.Subscription:
-        found = _free(replace(_named(unit.transaction, wanted), status=SubscriptionState.ACTIVE, why=""))
-        known = unit.transaction.subscriptions
-        known.put(found)
-        for pending in _all_pending(unit.transaction, found.id):
-            known.put_deliveries([replace(each, attempt=0, tried_since=None, due_at=unit.now) for each in pending])
-        _note(unit, call, "subscription.resumed", found)
-        return _view(unit.transaction, found)
+    def work(unit: UnitOfWork, found: Subscription) -> tuple[Subscription, Facts]:
+        unit.transaction.subscriptions.retry_deliveries(found.id, unit.now)
+        return replace(found, status=SubscriptionState.ACTIVE, why=""), {}
 
-    return command(service, call, shown.Subscription, work)
+    return _change(service, call, wanted, "subscription.resumed", work)
 
 
 def replay(service: Service, call: Call, wanted: str, after: int) -> shown.Subscription:
-    """Tell again all that is behind a journal position."""
+    """Deliver again all that is behind a journal position."""
+
+    def work(unit: UnitOfWork, found: Subscription) -> tuple[Subscription, Facts]:
+        position = _position(after, _newest(unit.transaction))
+        unit.transaction.subscriptions.drop_deliveries_after(found.id, position)
+        return replace(found, position=position), {"after": position}
+
+    return _change(service, call, wanted, "subscription.replayed", work)
+
+
+def _change(
+    service: Service,
+    call: Call,
+    wanted: str,
+    action: str,
+    change: Callable[[UnitOfWork, Subscription], tuple[Subscription, Facts]],
+) -> shown.Subscription:
+    """Without its claim: what is being sent just now no longer counts, and may be sent again."""
 
     def work(unit: UnitOfWork) -> shown.Subscription:
-        found = _named(unit.transaction, wanted)
-        position = _position(after, _newest(unit.transaction))
-        moved = _free(replace(found, position=position))
-        unit.transaction.subscriptions.drop_deliveries_after(found.id, position)
-        unit.transaction.subscriptions.put(moved)
-        _note(unit, call, "subscription.replayed", found, after=position)
-        return _view(unit.transaction, moved)
+        changed, facts = change(unit, _named(unit.transaction, wanted))
+        changed = replace(changed, claimed_by=None, claimed_until=None)
+        unit.transaction.subscriptions.put(changed)
+        _note(unit, call, action, changed, **facts)
+        return _view(unit.transaction, changed)
 
     return command(service, call, shown.Subscription, work)
 
@@ -170,10 +180,14 @@ def show(service: Service, wanted: str, access: Access) -> shown.Subscription:
 
 
 def deliveries(service: Service, wanted: str, *, after: int = 0, limit: int = 100) -> Page[shown.Delivery]:
-    """What it has still to be told, as far as it was taken from the journal."""
+    """The deliveries that are pending, as far as the journal was taken in."""
     with service.store.read() as reader:
         found = reader.subscriptions.pending(_named(reader, wanted).id, after, limit)
-        items = [_delivery(each, messages.entry_at(reader, each.position)) for each in found]
+        entries = [messages.entry_at(reader, each.position) for each in found]
+    items = [
+        views.of(shown.Delivery, each, action=entry and entry.action, attempts=each.attempt)
+        for each, entry in zip(found, entries, strict=True)
+    ]
     return base.page(items, limit, "position")
 
 
@@ -192,10 +206,6 @@ def _view(reader: Reader, subscription: Subscription, access: Access = EVERYTHIN
         why = f"entry {failed.position} was not taken, try {failed.attempt}: {failed.error}"
         found = msgspec.structs.replace(found, why=why)
     return found
-
-
-def _delivery(delivery: Delivery, entry: Entry | None) -> shown.Delivery:
-    return views.of(shown.Delivery, delivery, action=entry and entry.action, attempts=delivery.attempt)
 
 
 def _checked(service: Service, asked: shown.NewSubscription | shown.SubscriptionChange) -> _Fields:
@@ -225,11 +235,6 @@ def _named(reader: Reader, wanted: str) -> Subscription:
     return found
 
 
-def _free(subscription: Subscription) -> Subscription:
-    """What is being sent just now no longer counts: it may be sent again."""
-    return replace(subscription, claimed_by=None, claimed_until=None)
-
-
 def _newest(reader: Reader) -> int:
     last = reader.journal.last()
     return last[0] if last else 0
@@ -241,14 +246,7 @@ def _position(after: int, newest: int) -> int:
     return after
 
 
-def _all_pending(reader: Reader, subscription: str) -> list[list[Delivery]]:
-    pages: list[list[Delivery]] = []
-    while page := reader.subscriptions.pending(subscription, pages[-1][-1].position if pages else 0, 500):
-        pages.append(page)
-    return pages
-
-
-def _journal_facts(subscription: Subscription) -> dict[str, object]:
+def _journal_facts(subscription: Subscription) -> Facts:
     """What the journal tells of it; a URL's path may be a secret."""
     return {"types": subscription.types, "groups": subscription.groups, "statuses": subscription.statuses}
 

@@ -118,6 +118,11 @@ class Subscriptions(Listed[Subscription, SubscriptionFilter]):
     def put_deliveries(self, deliveries: Iterable[Delivery]) -> None:
         self._db.upsert(schema.deliveries, [_DELIVERIES.row(each) for each in deliveries], fixed=("lane",))
 
+    def retry_deliveries(self, subscription: str, now: datetime) -> None:
+        """All are due now, as if none had failed."""
+        query = "UPDATE deliveries SET attempt = 0, tried_since = NULL, due_at = :now WHERE subscription = :id"
+        self._db.run(query, id=subscription, now=now)
+
     def drop_deliveries(self, subscription: str, positions: Collection[int]) -> None:
         self._db.run_each(
             "DELETE FROM deliveries WHERE subscription = :id AND position = :position",

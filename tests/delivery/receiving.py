@@ -78,20 +78,26 @@ class Receiver:
         return status, more
 
 
+Respond = Callable[[str, str, dict[str, str], bytes], tuple[int, dict[str, str], bytes]]
+
+
 @contextmanager
-def receiving(decide: Decide = take, *, port: int = 0) -> Iterator[Receiver]:
-    receiver = Receiver(decide)
+def listening(respond: Respond, port: int = 0) -> Iterator[int]:
+    """A server on loopback that responds so to method, path, headers and body; gives its port."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            status, headers = receiver.answer(body, dict(self.headers.items()))
+        def _respond(self) -> None:
+            sent = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            status, headers, body = respond(self.command, self.path, dict(self.headers.items()), sent)
             self.send_response(status)
-            for name, value in {"Content-Length": "0", **headers}.items():
+            for name, value in {"Content-Length": str(len(body)), **headers}.items():
                 self.send_header(name, value)
             self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_POST = _respond  # noqa: N815
 
         def log_message(self, *_: object) -> None: ...
 
@@ -99,10 +105,16 @@ def receiving(decide: Decide = take, *, port: int = 0) -> Iterator[Receiver]:
         daemon_threads = True
 
         def handle_error(self, *_: object) -> None:
-            """Somebody hung up."""
+            """The client has closed the connection."""
 
     with Server(("127.0.0.1", port), Handler) as server:
-        receiver.port = server.server_address[1]
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        yield receiver
+        yield server.server_address[1]
         server.shutdown()
+
+
+@contextmanager
+def receiving(decide: Decide = take, *, port: int = 0) -> Iterator[Receiver]:
+    receiver = Receiver(decide)
+    with listening(lambda _, __, headers, body: (*receiver.answer(body, headers), b""), port) as receiver.port:
+        yield receiver

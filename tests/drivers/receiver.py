@@ -1,12 +1,12 @@
 """A receiver of a webhook driver's calls, on loopback: it checks what comes, and answers as it is told."""
 
 import json
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.delivery.receiving import listening
 
 from forenotice import signatures
 from forenotice.clock import SystemClock
@@ -53,31 +53,12 @@ def everything_done(asked: Asked) -> Said:
 def receiving(answer: Callable[[Asked], Said] = everything_done) -> Iterator[Receiver]:
     receiver = Receiver(answer)
 
-    class Handler(BaseHTTPRequestHandler):
-        def _take(self) -> None:
-            body = self.rfile.read(int(self.headers.get("content-length", 0)))
-            headers = {name.lower(): value for name, value in self.headers.items()}
-            status, said = receiver.take(Asked(self.command, self.path, headers, body))
-            data = said if isinstance(said, bytes) else json.dumps(said).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+    def respond(method: str, path: str, headers: dict[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
+        named = {name.lower(): value for name, value in headers.items()}
+        status, said = receiver.take(Asked(method, path, named, body))
+        return status, {}, said if isinstance(said, bytes) else json.dumps(said).encode()
 
-        do_GET = do_POST = _take  # noqa: N815
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    receiver.url = f"http://127.0.0.1:{server.server_address[1]}/act"
-    try:
+    with listening(respond) as port:
+        receiver.url = f"http://127.0.0.1:{port}/act"
         yield receiver
-        assert receiver.forged == []
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    assert receiver.forged == []

@@ -2,20 +2,17 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
 
 import pytest
-from tests.client.both import QUICK, Make, make_async, make_sync
+from tests.client.both import Make, make_async, make_sync
 from tests.emulator.faulty import SHORT, Faulty, faulty
-from tests.metadata.running import EVENT, EVENT_ID
+from tests.metadata.running import EVENT
 
 from forenotice.client import News
-from forenotice.client.errors import EndpointError
 from forenotice.core.operations import Status
 from forenotice.emulator import faults
 
 STARTED = replace(EVENT, status=Status.STARTED)
-HASTY = replace(QUICK, timeout=0.03, wait=0)
 ERRORS = ("error-500", "error-503", "error-410", "error-429", "reset", "half-document")
 
 
@@ -69,28 +66,3 @@ def test_an_error_is_told_and_nothing_is_gone(server: Faulty, make: Make, name: 
         assert statuses(failed) == ["Scheduled"]
         server.faults.switch_off()
         assert not first(news, incarnation=2).changed
-
-
-@pytest.mark.parametrize("name", ["error-500", "error-503", "error-410", "error-429", "reset"])
-def test_an_approval_that_failed_is_known_to_have_failed(server: Faulty, make: Make, name: str) -> None:
-    with make(server.url) as client:
-        client.events()
-        server.switch_on(name, on="approvals", times=1)
-        with pytest.raises(EndpointError):
-            client.approve(EVENT_ID)
-        assert not server.guests.approvals
-        client.approve(EVENT_ID)
-        assert len(server.guests.approvals) == 1
-        assert [asked.fault for asked in server.requests.approvals] == [name, None]
-
-
-@pytest.mark.parametrize("name", ["latency", "frozen"])
-def test_whoever_gives_up_too_early_asks_again(server: Faulty, make: Make, name: str) -> None:
-    with make(server.url, pace=HASTY) as client:
-        news = client.follow()
-        first(news, incarnation=2)
-        server.switch_on(name, amount=timedelta(seconds=10))
-        server.show(3, STARTED)
-        assert first(news, failed=True).error is not None
-        server.faults.switch_off()
-        assert statuses(first(news, incarnation=3)) == ["Started"]

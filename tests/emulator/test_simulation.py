@@ -12,7 +12,7 @@ from forenotice.core.fleet import Listening
 from forenotice.core.lifecycle import StartRequests
 from forenotice.core.operations import Event, Kind, Operation, Status
 from forenotice.core.timing import Timing
-from forenotice.emulator.simulation import KEY, REMEMBERED, Announcement, Simulation
+from forenotice.emulator.simulation import KEY, Announcement, Simulation
 from forenotice.publication import Publication
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -38,13 +38,13 @@ def simulation(*, speed: float = 1, listens: Listening = Listening.ALWAYS) -> Si
     return Simulation(now=NOW, timing=Timing(speed=speed), listens=listens)
 
 
-def announce(there: Simulation, kind: Kind = Kind.RESTART, *names: str, at: datetime = NOW, **said: object) -> Event:
-    return there.announce(Announcement(kind=kind, resources=names or ("web-0",), **said), at)  # type: ignore[arg-type]
+def announce(there: Simulation, kind: Kind = Kind.RESTART, *names: str, at: datetime = NOW, **details: object) -> Event:
+    return there.announce(Announcement(kind=kind, resources=names or ("web-0",), **details), at)  # type: ignore[arg-type]
 
 
 def approve(there: Simulation, event: Event, at: datetime, vm: str = "web-0") -> errors.ForenoticeError | None:
-    (answer,) = there.approve_as_guests([StartRequests(vm=vm, scope=KEY, event_ids=(event.id,))], at)
-    return answer
+    (result,) = there.approve_as_guests([StartRequests(vm=vm, scope=KEY, event_ids=(event.id,))], at)
+    return result
 
 
 @pytest.mark.parametrize("kind", [kind for kind in Kind if kind is not Kind.HARDWARE_FAILURE])
@@ -82,14 +82,14 @@ def test_speed_divides_durations() -> None:
 def test_an_approval_of_something_else_is_refused() -> None:
     there = simulation()
     event = announce(there)
-    answers = there.approve_as_guests(
+    results = there.approve_as_guests(
         [
             StartRequests(vm="web-0", scope=KEY, event_ids=(event.id, "00000000-0000-4000-8000-000000000000")),
             StartRequests(vm="web-0", scope=KEY, event_ids=(event.id.lower(),)),
         ],
         NOW,
     )
-    assert [answer is None for answer in answers] == [False, True]
+    assert [result is None for result in results] == [False, True]
 
 
 def test_an_event_names_vms_of_one_update_domain() -> None:
@@ -107,6 +107,9 @@ def test_an_event_names_vms_of_one_update_domain() -> None:
 def test_a_vm_that_joins_is_placed_beside_those_it_is_named_with() -> None:
     there = simulation()
     there.add_vm("web-1", NOW, update_domain=1)
+    with pytest.raises(errors.RefusedError, match="not a VM name"):
+        announce(there, Kind.RESTART, "new", "x y")
+    assert [vm.name for vm in there.vms] == ["web-1"]
     assert announce(there, Kind.HOST_UPDATE, "new", "web-1").resources == ("new", "web-1")
     assert {vm.name: vm.update_domain for vm in there.vms} == {"web-1": 1, "new": 1}
 
@@ -126,12 +129,20 @@ def test_one_update_domain_is_out_at_a_time() -> None:
     assert sorted(end for end in ended if end) == [NOW + 10 * MINUTE, NOW + 20 * MINUTE, NOW + 30 * MINUTE]
 
 
-def test_what_is_announced_at_one_moment_has_its_turn_in_that_order() -> None:
+def test_events_are_listed_and_started_in_the_order_of_announcement() -> None:
+    there = simulation()
+    events = [announce(there, Kind.RESTART, f"web-{number}") for number in range(10)]
+    assert [event.id for event in there.live] == [event.id for event in events]
     for _ in range(5):
         there = simulation()
         events = [announce(there, kind, notice=MINUTE, takes=MINUTE) for kind in (Kind.RESTART, Kind.HOST_UPDATE)]
         there.tick(NOW + MINUTE)
         assert [there.event(event.id).status for event in events] == [Status.STARTED, Status.SCHEDULED]
+    there = simulation()
+    events = [announce(there, notice=MINUTE, takes=5 * SECOND) for _ in range(20)]
+    there.tick(NOW + HOUR)
+    ended = [there.event(event.id).ended_at for event in events]
+    assert ended == [NOW + MINUTE + 5 * SECOND * number for number in range(1, 21)]
 
 
 def test_moves_never_want_for_a_host() -> None:
@@ -185,11 +196,12 @@ def test_a_stage_after_another_counts_on() -> None:
     assert Simulation(now=NOW, timing=Timing(), after=first).scope.incarnation == first.scope.incarnation == 1
 
 
-def test_what_is_long_over_is_remembered_but_cannot_be_approved() -> None:
+def test_what_is_long_over_is_remembered_but_cannot_be_approved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("forenotice.emulator.simulation.REMEMBERED", 20)
     there = simulation()
     at = NOW
     old = announce(there, notice=0 * SECOND, takes=0 * SECOND)
-    for number in range(REMEMBERED + 1):
+    for number in range(21):
         announce(there, Kind.RESTART, f"vm-{number}", at=at, notice=0 * SECOND, takes=0 * SECOND)
         at += 2 * SECOND
         there.tick(at)
@@ -200,14 +212,6 @@ def test_what_is_long_over_is_remembered_but_cannot_be_approved() -> None:
     assert there.event(old.id).status is Status.COMPLETED
     assert approve(there, old, at + 2 * SECOND) is not None
     assert approve(there, recent, at + 2 * SECOND) is None
-
-
-def test_a_pile_of_events_on_one_vm_is_carried_out_one_by_one() -> None:
-    there = simulation()
-    events = [announce(there, notice=MINUTE, takes=5 * SECOND) for _ in range(20)]
-    there.tick(NOW + HOUR)
-    ended = [there.event(event.id).ended_at for event in events]
-    assert ended == [NOW + MINUTE + 5 * SECOND * number for number in range(1, 21)]
 
 
 def test_what_is_held_for_two_reasons_does_not_hold_up_the_next() -> None:
@@ -228,12 +232,6 @@ def test_what_is_held_for_two_reasons_does_not_hold_up_the_next() -> None:
     assert there.event(later.id).status is Status.COMPLETED
 
 
-def test_documents_list_events_in_the_order_in_which_they_were_announced() -> None:
-    there = simulation()
-    events = [announce(there, Kind.RESTART, f"web-{number}") for number in range(10)]
-    assert [event.id for event in there.live] == [event.id for event in events]
-
-
 def test_spot_vms_are_evicted_and_others_deleted() -> None:
     there = simulation()
     for kind, spot in ((Kind.EVICTION, True), (Kind.DELETION, False)):
@@ -243,7 +241,7 @@ def test_spot_vms_are_evicted_and_others_deleted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("details", "why"),
     [
         ({"notice": -SECOND}, "cannot be negative"),
         ({"takes": -SECOND}, "cannot be negative"),
@@ -252,16 +250,9 @@ def test_spot_vms_are_evicted_and_others_deleted() -> None:
         ({"notice": timedelta(days=4_000_000)}, "beyond the calendar"),
     ],
 )
-def test_what_no_document_may_say_is_refused(said: dict[str, object], why: str) -> None:
+def test_what_no_document_may_say_is_refused(details: dict[str, object], why: str) -> None:
     with pytest.raises(errors.RefusedError, match=why):
-        announce(simulation(), **said)  # type: ignore[arg-type]
-
-
-def test_a_bad_name_leaves_no_other_vm_behind() -> None:
-    there = simulation()
-    with pytest.raises(errors.RefusedError, match="not a VM name"):
-        announce(there, Kind.RESTART, "new", "x y")
-    assert there.vms == []
+        announce(simulation(), **details)  # type: ignore[arg-type]
 
 
 class Thorough(Simulation):

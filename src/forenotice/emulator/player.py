@@ -12,24 +12,8 @@ from forenotice.core import errors
 from forenotice.core.operations import Event, Status
 from forenotice.core.timing import Timing
 from forenotice.emulator.faults import FaultOptions, shortened
-from forenotice.emulator.scenarios.format import (
-    FOREVER,
-    FROZEN,
-    Action,
-    AnnounceAction,
-    ApproveAction,
-    CancelAction,
-    ChooseAction,
-    ClearAction,
-    FaultAction,
-    FrozenAction,
-    RepeatAction,
-    Scenario,
-    Step,
-    Until,
-    WaitAction,
-    WaitForAction,
-)
+from forenotice.emulator.scenarios import format as actions
+from forenotice.emulator.scenarios.format import FOREVER, FROZEN, Action, Scenario, Step, Until
 from forenotice.emulator.simulation import Announcement, Simulation
 
 BY = "scenario"
@@ -155,15 +139,15 @@ class Player:
         self.step = step
         self.played += 1
         match step.action:
-            case WaitAction(wait=span):
+            case actions.WaitAction(wait=span):
                 drawn = span.least + (span.most - span.least) * self._chance.random()
                 yield self._until(self._moment + self._timing.shortened(drawn))
-            case WaitForAction() as action:
+            case actions.WaitForAction() as action:
                 yield from self._wait_for(step, action)
-            case RepeatAction(repeat=times):
+            case actions.RepeatAction(repeat=times):
                 for _ in range(times):
                     yield from self._play_all(step.steps)
-            case ChooseAction(choose=number):
+            case actions.ChooseAction(choose=number):
                 chosen = {each.path for each in self._chance.sample(step.steps, number)}
                 yield from self._play_all([each for each in step.steps if each.path in chosen])
             case action:
@@ -174,21 +158,21 @@ class Player:
 
     def _act(self, action: Action) -> None:
         match action:
-            case AnnounceAction():
+            case actions.AnnounceAction():
                 self._announce(action)
-            case ApproveAction(approve=label):
+            case actions.ApproveAction(approve=label):
                 self._simulation.approve(self._event(label).id, BY, self._now)
-            case CancelAction(cancel=label):
+            case actions.CancelAction(cancel=label):
                 self._simulation.cancel(self._event(label).id, self._now)
-            case FaultAction(fault=name, amount=amount, on=on, times=times, lasts=lasts):
+            case actions.FaultAction(fault=name, amount=amount, on=on, times=times, lasts=lasts):
                 options: FaultOptions = {"amount": amount, "on": on, "times": times, "lasts": lasts}
                 self._faults.switch_on(name, now=self._now, **shortened(options, self._timing))
-            case FrozenAction(frozen=span):
+            case actions.FrozenAction(frozen=span):
                 self._faults.switch_on(FROZEN, now=self._now, amount=self._timing.shortened(span))
-            case ClearAction(clear=name):
+            case actions.ClearAction(clear=name):
                 self._faults.switch_off(name)
 
-    def _announce(self, action: AnnounceAction) -> None:
+    def _announce(self, action: actions.AnnounceAction) -> None:
         self.labels.pop(action.id, None)
         announcement = Announcement(
             kind=action.announce,
@@ -207,7 +191,7 @@ class Player:
             raise errors.NotFoundError(f"{label!r} was not announced")
         return self._simulation.event(self.labels[label])
 
-    def _wait_for(self, step: Step, action: WaitForAction) -> Iterator[Pause]:
+    def _wait_for(self, step: Step, action: actions.WaitForAction) -> Iterator[Pause]:
         try:
             event = self._event(action.wait_for)
         except errors.NotFoundError as refusal:
@@ -223,7 +207,7 @@ class Player:
 
     def _reason(self, action: Action, refusal: errors.ForenoticeError) -> str:
         match action:
-            case ApproveAction(approve=label) | CancelAction(cancel=label) if label in self.labels:
+            case actions.ApproveAction(approve=label) | actions.CancelAction(cancel=label) if label in self.labels:
                 status = self._event(label).status
                 if status is not Status.SCHEDULED:
                     return f"{label!r} is {status} by then: it is too late to {action.verb} it"

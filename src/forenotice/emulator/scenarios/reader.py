@@ -12,28 +12,18 @@ from forenotice.core import errors, fleet
 from forenotice.core.fleet import ScopeKind
 from forenotice.core.operations import Kind
 from forenotice.emulator import faults
+from forenotice.emulator.scenarios import format as actions
 from forenotice.emulator.scenarios.format import (
-    ACTIONS,
     FROZEN,
     NESTING,
-    VERBS,
     Action,
-    AnnounceAction,
-    ApproveAction,
-    CancelAction,
-    ChooseAction,
-    ClearAction,
-    FaultAction,
-    FrozenAction,
     Header,
-    RepeatAction,
     Scenario,
     ScenarioError,
     Step,
     Table,
     Until,
     Vm,
-    WaitForAction,
 )
 from forenotice.toml import Path, Text, nearest
 
@@ -46,7 +36,7 @@ MOST_STEPS = 2000
 """Played in one round, repetitions counted."""
 
 
-Labels = dict[str, AnnounceAction]
+Labels = dict[str, actions.AnnounceAction]
 Problem = tuple[Path, str]
 T = typing.TypeVar("T", bound=Table)
 
@@ -94,11 +84,11 @@ def _steps(text: Text, tables: object, path: Path) -> tuple[Step, ...]:
 
 
 def _step(text: Text, table: dict[str, Any], path: Path) -> Step:
-    verbs = [key for key in table if key in VERBS]
+    verbs = [key for key in table if key in actions.VERBS]
     if not verbs:
-        known = list(VERBS)
+        known = list(actions.VERBS)
         strange = next(
-            (key for key in table if all(key not in kind.__struct_encode_fields__ for kind in ACTIONS)), None
+            (key for key in table if all(key not in kind.__struct_encode_fields__ for kind in actions.ACTIONS)), None
         )
         if strange is None:
             raise text.complaint(path, f"the step does not say what to do: give one of {', '.join(known)}")
@@ -107,7 +97,7 @@ def _step(text: Text, table: dict[str, Any], path: Path) -> Step:
         raise text.complaint(
             (*path, verbs[1]), f"a step does one thing: begin another [[step]] for {verbs[1]!r}, after {verbs[0]!r}"
         )
-    kind = VERBS[verbs[0]]
+    kind = actions.VERBS[verbs[0]]
     nested = _steps(text, table.pop("step", []), (*path, "step")) if issubclass(kind, NESTING) else ()
     return Step(path, _converted(text, table, kind, path), nested)
 
@@ -131,7 +121,7 @@ def _converted(text: Text, table: dict[str, Any], kind: type[T], path: Path) -> 
 
 def _meant(kind: type[Table], table: dict[str, Any], within: Path) -> str:
     """The kinds of operation for the type of an event, which somebody may have given instead."""
-    if kind is not AnnounceAction or within != ("announce",):
+    if kind is not actions.AnnounceAction or within != ("announce",):
         return ""
     meant = [each for each in Kind if each.traits.type.lower() == str(table["announce"]).lower()]
     return f": did you mean {' or '.join(meant)}?" if meant else ""
@@ -173,13 +163,13 @@ def _vms(header: Header, text: Text) -> tuple[Vm, ...]:
 
 
 def _played(step: Step) -> int:
-    times = step.action.repeat if isinstance(step.action, RepeatAction) else 1
+    times = step.action.repeat if isinstance(step.action, actions.RepeatAction) else 1
     return times * (1 + sum(_played(each) for each in step.steps))
 
 
 def _labels(steps: Iterable[Step]) -> Iterator[str]:
     for step in steps:
-        if isinstance(step.action, AnnounceAction) and step.action.id:
+        if isinstance(step.action, actions.AnnounceAction) and step.action.id:
             yield step.action.id
         yield from _labels(step.steps)
 
@@ -189,30 +179,33 @@ def _problems(scenario: Scenario, steps: Iterable[Step], labels: Labels) -> Iter
     for step in steps:
         verb = (*step.path, step.action.verb)
         match step.action:
-            case AnnounceAction() as action:
+            case actions.AnnounceAction() as action:
                 yield from _announcement_problems(step.path, action, [vm.name for vm in scenario.vms], labels)
                 if action.id:
                     labels[action.id] = action
-            case ApproveAction(approve=label) | CancelAction(cancel=label) | WaitForAction(wait_for=label):
-                yield from ((verb, problem) for problem in _label_problems(scenario, step.action, label, labels))
-            case FaultAction(fault=name, amount=amount, lasts=lasts):
+            case actions.ApproveAction() | actions.CancelAction() | actions.WaitForAction() as action:
+                label = getattr(action, action.verb)
+                yield from ((verb, problem) for problem in _label_problems(scenario, action, label, labels))
+            case actions.FaultAction(fault=name, amount=amount, lasts=lasts):
                 yield from _fault_problems(verb, name)
                 yield from _fault_problems((*step.path, "amount"), name, amount)
                 yield from _fault_problems((*step.path, "lasts"), name, amount, lasts)
-            case FrozenAction(frozen=amount):
+            case actions.FrozenAction(frozen=amount):
                 yield from _fault_problems(verb, FROZEN, amount)
-            case ClearAction(clear=name):
+            case actions.ClearAction(clear=name):
                 yield from _fault_problems(verb, name)
-            case RepeatAction():
+            case actions.RepeatAction():
                 yield from _problems(scenario, step.steps, labels)
-            case ChooseAction(choose=number):
+            case actions.ChooseAction(choose=number):
                 if number > len(step.steps):
                     yield verb, f"{number} steps cannot be chosen from {len(step.steps)}"
                 for each in step.steps:
                     yield from _problems(scenario, [each], dict(labels))
 
 
-def _announcement_problems(path: Path, action: AnnounceAction, names: list[str], labels: Labels) -> Iterator[Problem]:
+def _announcement_problems(
+    path: Path, action: actions.AnnounceAction, names: list[str], labels: Labels
+) -> Iterator[Problem]:
     for index, name in enumerate(action.resources):
         if name not in names:
             yield (*path, "resources", index), nearest(name, names, "VM")
@@ -231,9 +224,9 @@ def _label_problems(scenario: Scenario, action: Action, label: str, labels: Labe
         yield uncertain if later else nearest(label, list(labels), "event")
     elif labels[label].announce is Kind.HARDWARE_FAILURE:
         match action:
-            case CancelAction():
+            case actions.CancelAction():
                 yield f"{label!r} is Started at once: it cannot be cancelled"
-            case ApproveAction() | WaitForAction(until=Until.APPROVED):
+            case actions.ApproveAction() | actions.WaitForAction(until=Until.APPROVED):
                 yield f"{label!r} is Started at once: nobody can approve it"
 
 

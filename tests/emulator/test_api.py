@@ -104,14 +104,11 @@ def test_a_scenario_of_the_catalogue_and_one_of_ones_own(emulator: Controlled) -
     assert {"name": "reboot", "timing": "measured"}.items() <= emulator.get("/scenarios")["items"][7].items()
 
 
-def test_each_vm_has_an_endpoint_of_its_own_on_demand(emulator: Controlled) -> None:
+def test_each_vm_has_an_endpoint_and_reset_leaves_the_vms_and_a_higher_incarnation(emulator: Controlled) -> None:
     there = emulator.post("/endpoints", vm="web-1")["endpoint"]
     assert emulator.post("/endpoints", vm="web-1")["endpoint"] == there
     emulator.document(there.removeprefix("http://"))
     assert [request["vm"] for request in emulator.get("/requests")["items"]] == ["web-1"]
-
-
-def test_reset_leaves_the_vms_and_a_higher_incarnation(emulator: Controlled) -> None:
     emulator.post("/play", scenario="two-events")
     emulator.post("/faults", name="reset", on="approvals")
     before = emulator.document()["DocumentIncarnation"]

@@ -15,6 +15,9 @@ from forenotice.emulator.control import Control
 from forenotice.emulator.emulator import Emulator
 from forenotice.settings import Address
 
+ANY = Address(host="127.0.0.1", port=0)
+STATE = "/v1/emulator/state"
+
 
 @pytest.fixture
 def emulator() -> Iterator[Emulator]:
@@ -24,39 +27,32 @@ def emulator() -> Iterator[Emulator]:
     found.stop()
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
-def test_others_drive_it_only_where_that_is_allowed(emulator: Emulator, host: str) -> None:
-    with pytest.raises(errors.RefusedError, match=r"asks for no token.*--open-control"):
-        Control(emulator, Address(host=host, port=0))
-    if host != "192.0.2.1":
+def test_it_listens_before_it_has_started_and_for_others_only_where_that_is_allowed(emulator: Emulator) -> None:
+    for host in ("127.0.0.1", "127.3.2.1", "::1", "localhost"):
+        control = Control(emulator, Address(host=host, port=0))
+        with socket.create_connection((control.address.host, control.address.port), timeout=60):
+            pass
+        control.stop()
+    for host in ("0.0.0.0", "::", "192.0.2.1"):
+        with pytest.raises(errors.RefusedError, match=r"asks for no token.*--open-control"):
+            Control(emulator, Address(host=host, port=0))
+    for host in ("0.0.0.0", "::"):
         opened = Control(emulator, Address(host=host, port=0), to_others=True)
         assert opened.address.port
+        with pytest.raises(errors.RefusedError, match=r"cannot listen on .*address already in use.*another --control"):
+            Control(emulator, opened.address, to_others=True)
+        # It ends without ever having been called.
+        opened.start()
         opened.stop()
+    with pytest.raises(errors.RefusedError, match=r"cannot listen on nowhere\.invalid:1"):
+        Control(emulator, Address(host="nowhere.invalid", port=1))
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.3.2.1", "::1", "localhost"])
-def test_it_listens_before_it_has_started(emulator: Emulator, host: str) -> None:
-    control = Control(emulator, Address(host=host, port=0))
-    with socket.create_connection((control.address.host, control.address.port), timeout=60):
-        pass
-    control.stop()
-
-
-def test_it_ends_without_ever_having_been_called(emulator: Emulator) -> None:
-    control = Control(emulator, Address(host="127.0.0.1", port=0))
+def test_it_ends_though_a_request_takes_long(emulator: Emulator, caplog: pytest.LogCaptureFixture) -> None:
+    control = Control(emulator, ANY)
     control.start()
-    control.stop()
-
-
-def test_it_ends_though_somebody_asks_for_what_takes_long(emulator: Emulator, caplog: pytest.LogCaptureFixture) -> None:
-    control = Control(emulator, Address(host="127.0.0.1", port=0))
-    control.start()
-    said: list[Said] = []
-
-    def drive() -> None:
-        said.append(ask(str(control.address), "GET", "/v1/emulator/state", None, {}))
-
-    driving = threading.Thread(target=drive)
+    found: list[Said] = []
+    driving = threading.Thread(target=lambda: found.append(ask(str(control.address), "GET", STATE, None, {})))
     asked, ended = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -74,29 +70,20 @@ def test_it_ends_though_somebody_asks_for_what_takes_long(emulator: Emulator, ca
     driving.join(DEADLINE)
     ended.set()
     holding.join(DEADLINE)
-    assert [(each.status, each.json["error"]["code"]) for each in said] == [(503, "unavailable")]
+    assert [(each.status, each.json["error"]["code"]) for each in found] == [(503, "unavailable")]
     assert caplog.records == []
 
 
-def test_what_strangers_send_wrongly_is_no_news(emulator: Emulator, caplog: pytest.LogCaptureFixture) -> None:
-    control = Control(emulator, Address(host="127.0.0.1", port=0))
+def test_malformed_requests_are_not_logged(emulator: Emulator, caplog: pytest.LogCaptureFixture) -> None:
+    control = Control(emulator, ANY)
     control.start()
     upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
-    assert ask(str(control.address), "GET", "/v1/emulator/state", None, upgrade).status == 200
+    assert ask(str(control.address), "GET", STATE, None, upgrade).status == 200
     with socket.create_connection((control.address.host, control.address.port), timeout=60) as stranger:
         stranger.sendall(b"SSH-2.0\r\n\r\n")
         assert stranger.recv(12) == b"HTTP/1.1 400"
     control.stop()
     assert caplog.records == []
-
-
-def test_a_place_that_cannot_be_had(emulator: Emulator) -> None:
-    control = Control(emulator, Address(host="127.0.0.1", port=0))
-    with pytest.raises(errors.RefusedError, match=r"cannot listen on .*address already in use.*another --control"):
-        Control(emulator, control.address)
-    control.stop()
-    with pytest.raises(errors.RefusedError, match=r"cannot listen on nowhere\.invalid:1"):
-        Control(emulator, Address(host="nowhere.invalid", port=1))
 
 
 WITHOUT_WHAT_WINDOWS_LACKS = """

@@ -194,7 +194,7 @@ def test_events_by_hand_are_approved_and_cancelled_in_the_guests_place(page: Pag
     assert "Refused:" in late.text
 
 
-WRONG = [
+WRONG: list[tuple[str, dict[str, object], str, str]] = [
     ("/play", {"scenario": "reboot", "resources": "a, a", "how": "play"}, "give each resource once", 'value="a, a"'),
     ("/play", {"scenario": "rolling-update", "resources": "one"}, "give 3 names, not 1", 'value="one"'),
     ("/announce", {"kind": "reboot", "notice": "soon"}, "notice in the form must be a duration", 'value="soon"'),
@@ -207,40 +207,36 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("path", "fields", "said", "kept"), WRONG)
-def test_what_is_filled_in_wrongly_is_told_and_kept(
-    page: Page, path: str, fields: dict[str, object], said: str, kept: str
-) -> None:
-    refused = page.send(path, 404 if said.startswith("there is no") else 400, **fields)
-    assert refused.html.count('role="alert"') == 1
-    assert said in refused.html
-    assert kept in refused.html
-    # A page that follows what happens asks for itself again.
-    assert page.visitor.get(path, status=303).location == "/"
+def test_a_form_that_is_filled_in_wrongly_is_refused_and_kept(page: Page) -> None:
+    for path, fields, reason, kept in WRONG:
+        refused = page.send(path, 404 if reason.startswith("there is no") else 400, **fields)
+        assert refused.html.count('role="alert"') == 1
+        assert reason in refused.html
+        assert kept in refused.html
+        # A page that is live requests itself again.
+        assert page.visitor.get(path, status=303).location == "/"
 
 
-@pytest.mark.parametrize(
-    ("path", "fields", "pressed"),
-    [
-        ("/pause?vm=web-0", {}, "/?vm=web-0#go"),
-        ("/resume", {}, "/#go"),
-        ("/advance", {"by": "5m"}, "/#advance-5m"),
-        ("/advance", {"by": "5 m"}, "/"),
-        ("/fault-on", {"name": "latency"}, "/#switch-latency"),
-        ("/fault-off", {"name": "latency"}, "/#switch-latency"),
-        ("/play", {"scenario": "reboot", "how": "play"}, "/#run-play"),
-        ("/play?scenario=reboot", {"scenario": "reboot", "how": "step"}, "/?scenario=reboot#run-step"),
-        ("/reset", {}, "/#reset"),
-        ("/announce", {"kind": "freeze"}, "/#events"),
-        ("/endpoint", {"vm": "web-0"}, "/"),
-    ],
-)
-def test_whoever_presses_a_button_is_led_back_to_it(
-    page: Page, path: str, fields: dict[str, object], pressed: str
-) -> None:
-    assert page.visitor.post(path, fields).location == pressed
-    found = pressed.partition("#")[2]
-    assert not found or page.get().html.count(f' id="{found}"') == 1
+PRESSED: list[tuple[str, dict[str, object], str]] = [
+    ("/pause?vm=web-0", {}, "/?vm=web-0#go"),
+    ("/resume", {}, "/#go"),
+    ("/advance", {"by": "5m"}, "/#advance-5m"),
+    ("/advance", {"by": "5 m"}, "/"),
+    ("/fault-on", {"name": "latency"}, "/#switch-latency"),
+    ("/fault-off", {"name": "latency"}, "/#switch-latency"),
+    ("/play", {"scenario": "reboot", "how": "play"}, "/#run-play"),
+    ("/play?scenario=reboot", {"scenario": "reboot", "how": "step"}, "/?scenario=reboot#run-step"),
+    ("/reset", {}, "/#reset"),
+    ("/announce", {"kind": "freeze"}, "/#events"),
+    ("/endpoint", {"vm": "web-0"}, "/"),
+]
+
+
+def test_users_are_led_back_to_the_button_that_they_pressed(page: Page) -> None:
+    for path, fields, pressed in PRESSED:
+        assert page.visitor.post(path, fields).location == pressed
+        found = pressed.partition("#")[2]
+        assert not found or page.get().html.count(f' id="{found}"') == 1
 
 
 def test_faults_are_switched_on_and_off(page: Page) -> None:
@@ -298,19 +294,19 @@ def test_who_has_called(page: Page) -> None:
     assert "db polled" in page.get().text
 
 
-@pytest.mark.parametrize(("source", "key"), [("my.toml", "my"), ("there/reboot.toml", "reboot.toml")])
-def test_a_scenario_of_ones_own_can_be_played_again(page: Page, source: str, key: str) -> None:
-    """Also one that is called as one of the catalogue."""
+def test_a_scenario_of_ones_own_can_be_played_again(page: Page) -> None:
+    """Also one that is named as one of the catalogue."""
     toml = catalogue.load("reboot").text.content.replace("Restart by a user", "Mine")
-    page.emulator.post("/play", scenario=toml, source=source)
-    found = page.get()
-    assert f'<option value="{key}" selected>Mine ({key})</option>' in found.html
-    assert "Restart by a user (reboot)" in found.text
-    page.emulator.post("/reset")
-    for scenario, title in (("reboot", "Restart by a user"), (key, "Mine")):
-        page.send("/play", scenario=scenario, resources="app_3", how="play")
-        state = page.emulator.get("/state")
-        assert (state["scenario"]["title"], state["as"]) == (title, "app_3")
+    for source, key in (("my.toml", "my"), ("there/reboot.toml", "reboot.toml")):
+        page.emulator.post("/play", scenario=toml, source=source)
+        found = page.get()
+        assert f'<option value="{key}" selected>Mine ({key})</option>' in found.html
+        assert "Restart by a user (reboot)" in found.text
+        page.emulator.post("/reset")
+        for scenario, title in (("reboot", "Restart by a user"), (key, "Mine")):
+            page.send("/play", scenario=scenario, resources="app_3", how="play")
+            state = page.emulator.get("/state")
+            assert (state["scenario"]["title"], state["as"]) == (title, "app_3")
 
 
 def test_a_button_that_is_pressed_twice_does_it_once_and_others_of_the_same_look_are_carried_out(page: Page) -> None:
@@ -382,7 +378,7 @@ def test_a_form_of_another_site_is_refused(page: Page) -> None:
 
 
 EVIL = {"Host": "evil.example", "Accept": "text/html"}
-REFUSED = [
+REFUSED: list[tuple[str, str, bytes | None, dict[str, str], int, str]] = [
     *(("GET", path, None, EVIL, 400, "in the Host header is not") for path in ("/", "/live", "/static/x/portal.css")),
     *((method, path, None, {}, 405, "is not possible here") for method, path in (("POST", "/live"), ("PUT", "/reset"))),
     ("GET", "/nowhere", None, {"Accept": "text/html"}, 404, "There is no page /nowhere."),
@@ -390,15 +386,13 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("method", "path", "body", "headers", "status", "shown"), REFUSED)
-def test_a_request_that_makes_no_sense_is_refused(
-    page: Page, method: str, path: str, body: bytes | None, headers: dict[str, str], status: int, shown: str
-) -> None:
-    found = page.visitor.ask(method, path, body, headers=headers)
-    assert (found.status, shown in found.text) == (status, True)
-    if status == 405:
-        assert "GET" in found.headers["allow"]
-        assert found.headers["content-security-policy"].startswith("default-src 'none'")
+def test_a_request_that_makes_no_sense_is_refused(page: Page) -> None:
+    for method, path, body, headers, status, shown in REFUSED:
+        found = page.visitor.ask(method, path, body, headers=headers)
+        assert (found.status, shown in found.text) == (status, True), path
+        if status == 405:
+            assert "GET" in found.headers["allow"]
+            assert found.headers["content-security-policy"].startswith("default-src 'none'")
 
 
 def test_every_response_keeps_others_out(page: Page) -> None:

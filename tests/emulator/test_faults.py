@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.emulator.faulty import SHORT, Faulty, MovingClock, faulty
-from tests.metadata.running import APPROVAL, EVENT, NOON, Client, Reply, request, until
+from tests.metadata.running import APPROVAL, EVENT, Client, Reply, request, until
 
 from forenotice.core import errors
 from forenotice.core.operations import Status
@@ -58,16 +58,6 @@ def event(reply: Reply) -> dict[str, object]:
 
 def incarnation(reply: Reply) -> object:
     return json.loads(reply.body)["DocumentIncarnation"]
-
-
-def test_without_faults_nothing_is_different(server: Faulty) -> None:
-    reply = poll(server)
-    assert reply.status == 200
-    assert reply.body.startswith(TRUE)
-    assert poll_after(server, reply).status == 304
-    assert abs((dates.parse(reply["Date"]) or NOON) - server.moving.now()) < 2 * SECOND
-    assert approve(server).status == 200
-    assert server.guests.approvals
 
 
 @pytest.mark.parametrize("status", [500, 503, 410, 429])

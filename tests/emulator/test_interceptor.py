@@ -16,7 +16,6 @@ from tests.metadata.running import APPROVAL, DEADLINE, EVENT_ID, PATH, Client, r
 from forenotice.core import errors
 from forenotice.emulator.request_log import LoggedRequest, RequestLog
 from forenotice.metadata.options import Options
-from forenotice.settings import Address, Listener
 
 MINUTE = timedelta(minutes=1)
 
@@ -133,21 +132,6 @@ def test_delayed_requests_are_answered_when_the_server_stops(server: Faulty, del
     assert (reply.status, reply["Connection"], delayed.is_closed()) == (200, "close", True)
     stopping.result(DEADLINE)
     assert [asked.status for asked in server.requests] == [200]
-
-
-def test_a_listener_can_be_added(server: Faulty) -> None:
-    place = server.call(server.server.open, Listener(at=Address(host="127.0.0.1", port=0), vm="web-1"))
-    assert isinstance(place, Address)
-    assert place in server.server.bound
-    with Client(socket.create_connection((place.host, place.port), DEADLINE)) as client:
-        client.send(request("/metadata/instance/compute/name?api-version=2021-02-01&format=text"))
-        assert client.reply().text == "web-1"
-    assert server.requests[-1].vm == "web-1"
-    with pytest.raises(errors.RefusedError, match="cannot be served"):
-        server.call(server.server.open, Listener(at=place))
-    server.stop()
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection((place.host, place.port), DEADLINE)
 
 
 # The log

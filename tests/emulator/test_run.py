@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from time import process_time
 from typing import IO, Any
 
 import pytest
@@ -20,7 +21,7 @@ from tests.emulator.controlled import Controlled, controlled
 from forenotice.emulator import command, foreground
 from forenotice.emulator.emulator import Emulator
 from forenotice.emulator.run import ActivityLog
-from forenotice.emulator.scenarios import catalogue
+from forenotice.emulator.scenarios import catalogue, preview
 
 PROGRAM = str(PROGRAMS / "forenotice")
 
@@ -219,9 +220,12 @@ def test_two_cannot_have_one_port(main: Callable[..., tuple[int, str]]) -> None:
 
 
 def test_the_scenarios_are_listed_and_shown(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    began = process_time()
     assert command.main(["--list"]) == 0
+    assert process_time() - began < 0.5
     listed = capsys.readouterr().out
-    assert all(f"\n{name} (" in listed for name in catalogue.names())
+    assert [line.split(" ")[0] for line in listed.splitlines() if line[:1].isalpha()][1:] == catalogue.names()
+    assert all(len(line) <= preview.WIDTH for line in listed.splitlines())
     assert command.main(["--list", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["name"] for row in rows] == catalogue.names()

@@ -126,14 +126,6 @@ def test_other_resources_take_the_place_of_its_own(name: str) -> None:
     assert told == set(names)
 
 
-def test_any_number_of_resources_where_steps_name_none() -> None:
-    fewer = catalogue.load_any("live-migration", ["app_3"])
-    more = catalogue.load_any("live-migration", ["a", "b", "c"])
-    assert preview.compute(fewer).events[0].event.resources == ("app_3",)
-    assert preview.compute(more).events[0].event.resources == ("a", "b", "c")
-    assert ([vm.name for vm in fewer.vms], [vm.name for vm in more.vms]) == (["app_3"], ["a", "b", "c"])
-
-
 @pytest.mark.parametrize(
     ("name", "resources", "said"),
     [

@@ -1,13 +1,11 @@
 """What is impossible is found before it starts, and where it is written."""
 
 from datetime import timedelta
-from time import process_time
 
 import pytest
 
 from forenotice.clock import SystemClock
 from forenotice.core.timing import Timing
-from forenotice.emulator import command
 from forenotice.emulator.active_faults import Faults
 from forenotice.emulator.player import Player
 from forenotice.emulator.scenarios import catalogue, preview, reader
@@ -141,14 +139,6 @@ def test_more_chance_than_can_be_rehearsed_is_rehearsed_only_so_far() -> None:
     assert preview.check(reader.read(HEAD + body, "my.toml")).unchecked_from is not None
 
 
-def test_lives_are_told_from_announcement_to_end() -> None:
-    body = f'{UPDATE}[[step]]\nwait = "8m"\n[[step]]\nannounce = "restart"\nid = "y"\n[[step]]\ncancel = "y"\n'
-    first, second = preview.compute(reader.read(HEAD + body, "my.toml")).events
-    assert (first.announced, first.started, first.ended) == (0 * MINUTE, 15 * MINUTE, 25 * MINUTE)
-    assert (second.announced, second.started, second.ended) == (8 * MINUTE, None, 8 * MINUTE)
-    assert (first.event.type, second.event.type) == ("Freeze", "Reboot")
-
-
 def test_faults_are_told_while_they_last() -> None:
     steps = ["fault = 'latency'", "wait = '1m'", "fault = 'reset'\ntimes = 2", "frozen = '9s'", "wait = '1m'"]
     steps += ["clear = 'latency'", "fault = 'stale-document'", "fault = 'slow-first-answer'", "fault = 'error-500'"]
@@ -244,13 +234,3 @@ def test_for_ever_is_one_round_and_says_so() -> None:
     body = 'repeat = "forever"\n[[step]]\nannounce = "restart"\nid = "x"\n[[step]]\nwait_for = "x"\n'
     first, *_, last = preview.timeline(scenario(body))
     assert (first.count("┥"), last) == (1, "  and so on, for ever")
-
-
-def test_the_catalogue_is_shown_whole_and_quickly(capsys: pytest.CaptureFixture[str]) -> None:
-    began = process_time()
-    assert command.main(["--list"]) == 0
-    text = capsys.readouterr().out
-    assert process_time() - began < 0.5
-    assert [line.split(" ")[0] for line in text.splitlines() if line[:1].isalpha()][1:] == catalogue.names()
-    assert all(len(line) <= preview.WIDTH for line in text.splitlines())
-    assert all(catalogue.load(name).description in text for name in catalogue.names())

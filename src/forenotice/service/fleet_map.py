@@ -2,12 +2,11 @@
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-from forenotice.core.fleet import GROUP_PREFIX, STANDALONE_PREFIX, VmState, furthest, natural_key, vm_state
+from forenotice.core.fleet import GROUP_PREFIX, STANDALONE_PREFIX, Scope, VmState, furthest, natural_key, vm_state
 from forenotice.core.lifecycle import is_listening
 from forenotice.core.selectors import Selector
 from forenotice.service.service import Service
@@ -30,52 +29,22 @@ MOST_DOMAINS = 20
 
 URGENCY = {state: place for place, state in enumerate(VmState)}
 
-
-@dataclass(slots=True)
-class _Row:
-    noun: Literal["host", "group", "standalone"]
-    name: str
-    cordoned: bool = False
-    labels: Mapping[str, str] = field(default_factory=dict)
-    kind: str = ""
-    members: int = 0
-    """All its VMs, also where more than a page can hold."""
-    most_shown: int = MOST_SHOWN
-    cells: dict[int, list[tuple[str, VmState]]] = field(default_factory=dict)
-    """Names and states by update domain."""
-
-    def put(self, place: Place, state: VmState) -> None:
-        self.cells.setdefault(place.update_domain, []).append((place.vm, state))
-
-    def view(self, domains: Sequence[int]) -> MapRow:
-        columns: dict[int, list[tuple[str, VmState]]] = {domain: [] for domain in domains}
-        for domain, vms in sorted(self.cells.items()):
-            columns[min(domain, domains[-1])] += vms
-        placed = sum(map(len, columns.values()))
-        return MapRow(
-            noun=self.noun,
-            name=self.name,
-            cordoned=self.cordoned,
-            labels=dict(self.labels),
-            kind=self.kind,
-            vms=max(self.members, placed),
-            left_out=max(self.members - placed, 0),
-            cells=[_cell(vms, self.most_shown) for vms in columns.values()],
-        )
+Row = tuple[MapRow, Sequence[Place], int]
+"""A row without cells, the VMs that it shows, and how many of them in one cell."""
 
 
 def by_host(service: Service, *, after: str | None = None, rows: int = ROWS) -> FleetMap:
     """A page of hosts by name, beyond the name `after`."""
     with service.store.read() as reader:
-        found = reader.hosts.page(after, rows + 1)
-        shown, more = _page(found, rows)
+        shown, more = _page(reader.hosts.page(after, rows + 1), rows)
         places = reader.vms.placed_on([host.name for host, _ in shown], MOST_VMS)
-        known = _states(service, reader, places)
-    made = [_Row("host", host.name, cordoned=host.cordoned, labels=host.labels, members=vms) for host, vms in shown]
-    by_name = {row.name: row for row in made}
-    for place in places:
-        by_name[place.host].put(place, known[place.vm])
-    return _map(made, made[-1].name if more else None)
+        states = _states(service, reader, places)
+    made = [
+        (_row("host", host.name, vms, cordoned=host.cordoned, labels=dict(host.labels)), host.name)
+        for host, vms in shown
+    ]
+    found = [(row, [place for place in places if place.host == name], MOST_SHOWN) for row, name in made]
+    return _map(found, states, shown[-1][0].name if more else None)
 
 
 def by_group(
@@ -88,30 +57,32 @@ def by_group(
 ) -> FleetMap:
     """A page of groups by name, then of standalone VMs, all in one row; beyond the scope with the key `after`."""
     behind = after or GROUP_PREFIX
-    made: list[_Row] = []
+    groups: list[tuple[Scope, int]] = []
+    standalone: list[Place] = []
     further: str | None = None
     with service.store.read() as reader:
         if behind.startswith(GROUP_PREFIX):
-            groups = reader.scopes.groups(behind.removeprefix(GROUP_PREFIX), rows + 1, GroupFilter(seen=seen))
-            shown, more = _page(groups, rows)
-            made += [_Row("group", scope.name, kind=scope.kind.value, members=vms) for scope, vms in shown]
-            further = shown[-1][0].key if more else None
+            known = reader.scopes.groups(behind.removeprefix(GROUP_PREFIX), rows + 1, GroupFilter(seen=seen))
+            groups, more = _page(known, rows)
+            further = groups[-1][0].key if more else None
             behind = STANDALONE_PREFIX
-        places = reader.vms.placed_in([GROUP_PREFIX + row.name for row in made], MOST_VMS)
-        by_key = {GROUP_PREFIX + row.name: row for row in made}
+        places = reader.vms.placed_in([scope.key for scope, _ in groups], MOST_VMS)
         if further is None:
-            lone = reader.vms.standalone(behind.removeprefix(STANDALONE_PREFIX), alone + 1, seen)
-            if len(lone) > alone:
-                further = lone[alone - 1].scope
-            if lone:
-                row = _Row("standalone", "", most_shown=alone)
-                made.append(row)
-                by_key |= dict.fromkeys((place.scope for place in lone[:alone]), row)
-                places += lone[:alone]
-        known = _states(service, reader, places)
-    for place in places:
-        by_key[place.scope].put(place, known[place.vm])
-    return _map(made, further)
+            found = reader.vms.standalone(behind.removeprefix(STANDALONE_PREFIX), alone + 1, seen)
+            standalone = found[:alone]
+            further = standalone[-1].scope if len(found) > alone else None
+        states = _states(service, reader, [*places, *standalone])
+    made: list[Row] = [
+        (
+            _row("group", scope.name, vms, kind=scope.kind.value),
+            [place for place in places if place.scope == scope.key],
+            MOST_SHOWN,
+        )
+        for scope, vms in groups
+    ]
+    if standalone:
+        made.append((_row("standalone", "", 0), standalone, alone))
+    return _map(made, states, further)
 
 
 def names(service: Service, *, host: str | None = None, scope: str | None = None) -> list[str]:
@@ -151,24 +122,38 @@ def _page(found: list[tuple[T, int]], rows: int) -> tuple[list[tuple[T, int]], b
     return shown, len(shown) < len(found)
 
 
-def _map(rows: Sequence[_Row], further: str | None) -> FleetMap:
-    found = sorted({domain for row in rows for domain in row.cells}) or [0]
+def _row(noun: Any, name: str, vms: int, **more: Any) -> MapRow:
+    return MapRow(noun=noun, name=name, vms=vms, left_out=0, cells=[], **more)
+
+
+def _map(rows: Sequence[Row], states: Mapping[str, VmState], further: str | None) -> FleetMap:
+    found = sorted({place.update_domain for _, places, _ in rows for place in places}) or [0]
     domains = found[:MOST_DOMAINS]
-    counts = Counter(state for row in rows for vms in row.cells.values() for _, state in vms)
+    counts = Counter(states.values())
     return FleetMap(
         domains=domains,
         folded=len(found) > len(domains),
-        rows=[row.view(domains) for row in rows],
+        rows=[_filled(row, places, most, domains, states) for row, places, most in rows],
         states={state: counts[state] for state in VmState},
         next=further,
     )
 
 
-def _cell(vms: list[tuple[str, VmState]], most: int) -> Cell:
-    """The most urgent where not all are shown; by name all the same, so that they keep their places."""
-    by_name = sorted(vms, key=lambda vm: natural_key(vm[0]))
-    shown = set(by_name if len(vms) <= most else sorted(by_name, key=lambda vm: URGENCY[vm[1]])[:most])
-    return Cell(
-        vms=[MappedVm(name=name, state=state) for name, state in by_name if (name, state) in shown],
-        more=len(vms) - len(shown),
+def _filled(
+    row: MapRow, places: Sequence[Place], most: int, domains: Sequence[int], states: Mapping[str, VmState]
+) -> MapRow:
+    columns: dict[int, list[MappedVm]] = {domain: [] for domain in domains}
+    for place in sorted(places, key=lambda place: natural_key(place.vm)):
+        columns[min(place.update_domain, domains[-1])].append(MappedVm(name=place.vm, state=states[place.vm]))
+    return msgspec.structs.replace(
+        row,
+        vms=max(row.vms, len(places)),
+        left_out=max(row.vms - len(places), 0),
+        cells=[_cell(vms, most) for vms in columns.values()],
     )
+
+
+def _cell(vms: Sequence[MappedVm], most: int) -> Cell:
+    """The most urgent where not all are shown; by name all the same, so that they keep their places."""
+    urgent = {vm.name for vm in sorted(vms, key=lambda vm: URGENCY[vm.state])[:most]}
+    return Cell(vms=[vm for vm in vms if vm.name in urgent], more=len(vms) - len(urgent))

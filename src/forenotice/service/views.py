@@ -135,17 +135,14 @@ def listed_rollout(rollout: Rollout, tally: Sequence[Tally]) -> rollouts.ListedR
     return of(
         rollouts.ListedRollout,
         rollout,
-        **_options(rollout),
+        **rollout.options.facts(),
+        kind=NAMES[rollout.kind],
         wave=rollout.wave + 1,
         waves=len({some.wave for some in tally}),
         wave_began_at=rollout.opened_at,
         progress=_progress(tally),
         gate_result=None if found is None else of(rollouts.GateResult, found),
     )
-
-
-def _options(asked: Rollout | RolloutSpec) -> dict[str, Any]:
-    return {"kind": NAMES[asked.kind], "hosts": asked.hosts, **asked.options.facts()}
 
 
 def _progress(tally: Iterable[Tally]) -> rollouts.Progress:
@@ -180,7 +177,9 @@ def plan(plan: Plan, spec: RolloutSpec) -> rollouts.RolloutPlan:
     return of(
         rollouts.RolloutPlan,
         plan,
-        **_options(spec),
+        **spec.options.facts(),
+        kind=NAMES[spec.kind],
+        hosts=spec.hosts,
         waves=_waves(plan),
         planned_hosts=[of(rollouts.PlannedHost, host, wave=host.wave + 1) for host in plan.planned_hosts],
         groups=[

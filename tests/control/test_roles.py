@@ -199,7 +199,7 @@ def test_a_tenant_is_never_told_of_anybody_else(control: Control, secrets: dict[
             assert b"other" not in body
             assert not [name for name in (*foreign, made[1]["id"]) if name.encode() in body]
             assert b"web" in body or b"waits for" in body
-        assert any(b"somebody else's approval" in body for body in answers)
+        assert any(b"an approval that is not yours" in body for body in answers)
         lost = [f"/v1/vms/{name}" for name in ("other-0", "none-such-0")]
         assert len({_without_name(control.ask("GET", path, token=secrets[who]), path) for path in lost}) == 1
 

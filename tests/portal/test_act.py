@@ -94,7 +94,7 @@ def test_each_kind_says_what_comes_of_it_and_can_be_confirmed(portal: Portal, ki
     page = preview(visitor, kind=kind, name=name)
     started = kind is Kind.HARDWARE_FAILURE
     assert page.text.count("When it can start") == page.text.count("Whom it waits for") == 1
-    assert ("At once, when you confirm." in page.text) == ("nobody is waited for" in page.text) == started
+    assert ("At once, when you confirm." in page.text) == ("it waits for no approval" in page.text) == started
     assert ("cannot be undone" in page.text) == (kind in (Kind.EVICTION, Kind.DELETION, Kind.HARDWARE_FAILURE))
     assert ("is cordoned" in page.text) == (kind in (Kind.DEGRADED_HARDWARE, Kind.HARDWARE_FAILURE))
     assert live(portal) == []

@@ -66,7 +66,7 @@ def found(visitor: Visitor, **query: str) -> list[str]:
 def test_the_newest_comes_first_in_words(visitor: Visitor) -> None:
     answer = visitor.get("/history")
     seen = rows(answer)
-    assert any("Somebody signed in to the portal with the token admin." in row for row in seen[:2])
+    assert any("The token admin signed in to the portal." in row for row in seen[:2])
     [cordoned] = [row for row in seen if "Host host-d was cordoned" in row]
     assert "carla from 192.0.2.7" in cordoned
     assert "&lt;b&gt;disk&lt;/b&gt; swap" in cordoned

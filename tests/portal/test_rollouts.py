@@ -70,7 +70,7 @@ def test_a_plan_is_shown_before_anything_happens(site: Portal, admin: Visitor) -
         "Nothing is done yet",
         "Update domain 0 wave 1",
         "Without VMs, and so skipped: host-d",
-        "Assumed: nobody approves early",
+        "Assumed: no guest approves early",
         'value="new kernel"',
         *(f'id="bar-{host}"' for host in ("host-a", "host-b", "host-c")),
         *(f'href="/hosts/{host}"' for host in ("host-a", "host-b", "host-c")),

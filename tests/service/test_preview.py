@@ -41,7 +41,7 @@ OF_GROUPS: list[dict[str, Any]] = [
     {"terminate_notice_minutes": 7},
 ]
 GUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-STARTED = "It starts at once: nobody is waited for."
+STARTED = "It starts at once: it waits for no approval."
 
 
 def everything(rig: Rig) -> str:

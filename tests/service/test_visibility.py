@@ -94,7 +94,7 @@ def test_nobody_else_is_named_from_the_announcement_to_the_end(store: Store) -> 
         if waiting := [each for each in rig.live_events() if not each.approved_at]:
             maintenance.approve(rig.service, PLATFORM, waiting[0].id)
         rig.run(30, step=5)
-    assert any("somebody else's approval" in sentence for sentence in said)
+    assert any("an approval that is not yours" in sentence for sentence in said)
     assert any("your approval" in sentence for sentence in said)
     assert {"event.scheduled", "event.approved", "event.started", "event.failed", "scope.policy_changed"} <= said
     assert FOREIGN.search(msgspec.json.encode(everything(rig, None)).decode())
@@ -189,8 +189,8 @@ def test_whose_reasons_are_whose(rig: Rig) -> None:
             {"kind": "approval", "scope": "group:web", "event": own, "until": START},
             "your approval (web) until 2026-01-05 12",
         ),
-        ({"kind": "approval", "scope": "vm:db", "event": foreign}, "somebody else's approval"),
-        ({"kind": "approval", "event": foreign}, "somebody else's approval"),
+        ({"kind": "approval", "scope": "vm:db", "event": foreign}, "an approval that is not yours"),
+        ({"kind": "approval", "event": foreign}, "an approval that is not yours"),
         ({"kind": "vm-busy", "vm": "web-0", "operation": mine.id}, "another operation on web-0 to end"),
         ({"kind": "vm-busy", "vm": "db", "operation": other.id}, "another operation on a VM"),
         ({"kind": "target-host", "vm": "gone-db"}, "a host that can take a VM"),
@@ -212,7 +212,7 @@ def test_whose_reasons_are_whose(rig: Rig) -> None:
     shown = visibility.explanation(draft, found, selectors.of_scopes("web,vm:batch"))
     assert shown.sentences == (
         "It waits for your approval (web).",
-        "It waits for somebody else's approval.",
+        "It waits for an approval that is not yours.",
         "It waits for your approval (batch).",
     )
     assert [facts.get("scope") for facts in shown.waiting_for] == ["group:web", None, "vm:batch"]

@@ -157,4 +157,4 @@ def test_somebody_elses_name_is_not_guessed() -> None:
     """Those who see some scopes alone are told of operators by their role."""
     assert wording.approved_by("operator") == "by an operator in its guests' place"
     assert wording.approved_by("tenant:web") == "by tenant web in its guests' place"
-    assert wording.approved_by(None) == "by nobody yet"
+    assert wording.approved_by(None) == "by an approver that is not shown"

@@ -116,7 +116,7 @@ def preview(
 def _of_started(draft: Draft, operation: operations.Operation, found: Explanation) -> Explanation:
     """The driver does it then, except for VMs that have no target host."""
     waiting = tuple(facts for facts in found.waiting_for if facts["kind"] == BlockerKind.TARGET_HOST)
-    sentences = ["It starts at once: nobody is waited for."]
+    sentences = ["It starts at once: it waits for no approval."]
     if waiting:
         sizes = {str(facts["vm"]): placement.size_in_the_way(draft, str(facts["vm"])) for facts in waiting}
         sentences.append(f"But {placement.without_target(sizes)}.")

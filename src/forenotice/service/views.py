@@ -217,6 +217,6 @@ def _waves(plan: Plan) -> list[rollouts.PlannedWave]:
 
 def _assumes(kind: Kind) -> str:
     return (
-        "Assumed: nobody approves early, every gate is green, nothing fails, each host takes "
+        "Assumed: no guest approves early, every gate is green, nothing fails, each host takes "
         f"{expected(kind).total_seconds():g} s at speed 1, and each host is taken as soon as another is done."
     )

@@ -32,7 +32,7 @@ TOLD = frozenset(
 )
 """What an entry's data may tell; anything that is added later is not told before it is named here."""
 
-OTHERS = dict.fromkeys(("approval", "earlier-deletion"), "somebody else's approval") | dict.fromkeys(
+OTHERS = dict.fromkeys(("approval", "earlier-deletion"), "an approval that is not yours") | dict.fromkeys(
     ("host-busy", "rollout"), "the platform"
 )
 """How blockers of other scopes are phrased, where the general phrase does not fit."""

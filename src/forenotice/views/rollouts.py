@@ -204,5 +204,5 @@ example(
     waves=[example(PlannedWave, hosts=1, vms=1, first_start_at=base.SOON)],
     planned_hosts=[example(PlannedHost)],
     groups=[example(PlannedScope, members=8, down_seconds=9, most_down=1, allowed=2, budget="max_unavailable 25%")],
-    assumes="Assumed: nobody approves early, every gate is green, and nothing fails.",
+    assumes="Assumed: no guest approves early, every gate is green, and nothing fails.",
 )

@@ -96,9 +96,9 @@ WORDS: Mapping[str, tuple[str, str]] = {
     "token.created": ("Created", "The token{named} was created, with the role {role}."),
     "token.rotated": ("Rotated", "The token{named} has a new secret."),
     "token.revoked": ("Revoked", "The token{named} was revoked."),
-    "token.signed_in": ("Signed in", "Somebody signed in to the portal with the token{named}."),
-    "token.signed_out": ("Signed out", "Somebody signed out of the portal, with the token{named}."),
-    "history.prune_started": ("Pruning begun", "Somebody began to remove history from before {before}."),
+    "token.signed_in": ("Signed in", "The token{named} signed in to the portal."),
+    "token.signed_out": ("Signed out", "The token{named} signed out of the portal."),
+    "history.prune_started": ("Pruning begun", "The removal of history from before {before} began."),
     "history.pruned": ("Pruned", "History from before {before} was removed: {entries} entries."),
 }
 """Of each action its title, as the filter calls it, and its sentence."""
@@ -183,7 +183,7 @@ def _parts(entry: Entry) -> dict[str, str]:
         "tested": ": its receiver took the message" if data.get("taken") else tested,
         "after": str(data.get("after") or 0),
         "seconds": str(data.get("seconds") or "some"),
-        "role": str(data.get("role") or "of nobody"),
+        "role": str(data.get("role") or "unknown"),
         "entries": str(data.get("entries", 0)),
     }
 
@@ -234,7 +234,7 @@ def scope_of(key: str | None) -> str:
 def approved_by(by: str | None) -> str:
     """By whom, as the end of a sentence. To those who see some scopes alone, others are told by their role alone."""
     if not by:
-        return "by nobody yet"
+        return "by an approver that is not shown"
     settled = {
         BY_SILENCE: "by silence, because its scope is not listening",
         BY_POLICY: "by its policy",

@@ -7,7 +7,7 @@ import pytest
 from tests.core.builders import DAY, HOUR, MINUTE, SECOND, Site, row
 
 from forenotice.core.blockers import Blocker, BlockerKind, start_blockers
-from forenotice.core.fleet import Listening, Policy, ScopeKind
+from forenotice.core.fleet import Policy, ScopeKind
 from forenotice.core.operations import Kind, Operation, Status
 
 
@@ -30,40 +30,6 @@ def pool(*, notice: timedelta = 5 * MINUTE) -> Site:
 
 
 # Consent
-
-
-def test_each_scope_that_has_not_approved_is_waited_for_until_not_before() -> None:
-    site = row()
-    site.add_vm("db", "a")
-    operation = site.schedule(Kind.HOST_UPDATE, "a")
-    assert in_the_way(site, operation) == [
-        Blocker(kind=BlockerKind.APPROVAL, until=operation.not_before, scope=event.scope, event=event.id)
-        for event in site.events(operation)
-    ]
-    assert len(site.events(operation)) == 2
-    mine, other = site.events(operation)
-    site.approve_as_operator(mine.id)
-    assert [blocker.event for blocker in in_the_way(site, operation)] == [other.id]
-    site.approve_as_operator(other.id)
-    assert in_the_way(site, operation) == []
-
-
-@pytest.mark.parametrize(("after", "waits"), [(15 * MINUTE - timedelta(microseconds=1), True), (15 * MINUTE, False)])
-def test_time_is_up_at_not_before_and_no_earlier(after: timedelta, waits: bool) -> None:
-    site = row()
-    operation = site.schedule(Kind.HOST_UPDATE, "a")
-    site.wait(after)
-    assert bool(in_the_way(site, operation)) is waits
-
-
-def test_nothing_starts_by_expiry_alone_just_after_start_up() -> None:
-    site = row()
-    operation = site.schedule(Kind.HOST_UPDATE, "a")
-    site.wait(15 * MINUTE)
-    site.expiry_from = site.now + 30 * SECOND
-    assert in_the_way(site, operation) == [Blocker(kind=BlockerKind.START_UP, until=site.expiry_from)]
-    site.approve_all(operation)
-    assert in_the_way(site, operation) == []
 
 
 @pytest.mark.parametrize("jump", [5 * MINUTE, HOUR])
@@ -89,15 +55,6 @@ def test_what_was_not_approved_starts_when_the_start_up_is_over() -> None:
     assert site.operation(operation).status is Status.SCHEDULED
     site.run(timedelta(microseconds=1))
     assert site.operation(operation).status is Status.STARTED
-
-
-def test_silence_alone_leaves_degraded_hardware_its_notice() -> None:
-    site = row(listening=Listening.NEVER)
-    operation = site.schedule(Kind.DEGRADED_HARDWARE, "a")
-    assert in_the_way(site, operation) == [Blocker(kind=BlockerKind.NOTICE, until=operation.not_before)]
-    assert in_the_way(site, site.schedule(Kind.HOST_UPDATE, "a")) == []
-    site.wait(7 * DAY)
-    assert in_the_way(site, operation) == []
 
 
 # Earlier deletions
@@ -155,16 +112,6 @@ def test_a_deletion_goes_on_once_the_time_of_the_earlier_has_passed() -> None:
     assert site.operation(earlier).status is Status.SCHEDULED
 
 
-def test_a_deletion_goes_on_once_the_earlier_is_cancelled() -> None:
-    site = pool()
-    earlier, mine = site.schedule(Kind.DELETION, "pool_0"), site.schedule(Kind.DELETION, "pool_1")
-    site.approve_all(mine)
-    site.tick()
-    site.cancel(earlier.id)
-    site.tick()
-    assert site.operation(mine).status is Status.STARTED
-
-
 # Update domains
 
 
@@ -213,18 +160,6 @@ def test_what_is_only_scheduled_is_not_in_the_way() -> None:
 # Busy VMs
 
 
-def test_one_operation_at_a_time_acts_on_a_vm() -> None:
-    site = row()
-    site.add_vm("db", "a")
-    first = site.start(Kind.RESTART, "web-0")
-    second = site.schedule(Kind.HOST_UPDATE, "a")
-    site.approve_all(second)
-    assert in_the_way(site, second) == [Blocker(kind=BlockerKind.VM_BUSY, operation=first.id, vm="web-0")]
-    other = site.schedule(Kind.RESTART, "db")
-    site.approve_all(other)
-    assert in_the_way(site, other) == []
-
-
 # Targets
 
 
@@ -236,16 +171,6 @@ def test_what_stays_where_it_is_needs_no_target() -> None:
 
 
 # Budgets and windows
-
-
-def test_a_budget_that_nothing_can_meet_waits_for_no_event() -> None:
-    site = row()
-    site.add_vm("web-3", "a", group="web")
-    operation = site.schedule(Kind.HOST_UPDATE, "a")
-    site.start(Kind.RESTART, "web-2")
-    site.set_policy("group:web", max_unavailable="1")
-    site.approve_all(operation)
-    assert in_the_way(site, operation) == [Blocker(kind=BlockerKind.BUDGET, scope="group:web")]
 
 
 def test_a_budget_counts_each_vm_that_is_out_once() -> None:
@@ -260,3 +185,13 @@ def test_a_budget_counts_each_vm_that_is_out_once() -> None:
     assert in_the_way(site, other) == [
         Blocker(kind=BlockerKind.BUDGET, scope="group:web", event=site.event(restart).id, operation=restart.id)
     ]
+
+
+def test_nothing_starts_by_expiry_alone_just_after_start_up() -> None:
+    site = row()
+    operation = site.schedule(Kind.HOST_UPDATE, "a")
+    site.wait(15 * MINUTE)
+    site.expiry_from = site.now + 30 * SECOND
+    assert in_the_way(site, operation) == [Blocker(kind=BlockerKind.START_UP, until=site.expiry_from)]
+    site.approve_all(operation)
+    assert in_the_way(site, operation) == []

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from tests.core.builders import Site, row
 
-from forenotice.core import errors, fleet
+from forenotice.core import errors
 from forenotice.core.draft import Draft
 from forenotice.core.operations import Kind, Status
 
@@ -79,14 +79,3 @@ def test_members_are_told_anew_when_vms_or_policy_differ() -> None:
     changes = draft.changes()
     assert list(changes.members) == ["group:web"]
     assert changes.vms == {"web-0": None}
-
-
-def test_journal_entries_say_who_and_when() -> None:
-    site = row()
-    site.schedule(Kind.RESTART, "web-0")
-    assert {(entry.by, entry.at) for entry in site.journal[-2:]} == {("op", site.now)}
-
-
-@pytest.mark.parametrize(("things", "said"), [(["a"], "a"), (["a", "b"], "a and b"), (["a", "b", "c"], "a, b and c")])
-def test_names_in_a_sentence(things: list[str], said: str) -> None:
-    assert fleet.names(things) == said

@@ -365,15 +365,6 @@ def test_tenths_add_up() -> None:
         site.add_vm("vm-3", "a", size=0.1)
 
 
-def test_a_vm_without_a_size_counts_as_one() -> None:
-    site = Site()
-    site.add_host("a", capacity=2)
-    site.add_vm("one", "a")
-    site.add_vm("two", "a", size=1)
-    with pytest.raises(errors.ConflictError, match="of which 3 would be used"):
-        site.add_vm("three", "a")
-
-
 @pytest.mark.parametrize("value", [-1, -0.001, 1e15 + 1, float("nan"), float("inf")])
 def test_what_is_no_amount(value: float) -> None:
     site = Site()

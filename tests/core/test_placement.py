@@ -40,12 +40,6 @@ def test_two_domains_of_a_group_never_share_a_host(domains: tuple[int, int], sai
     assert "late" not in site.state.vms
 
 
-def test_those_of_one_domain_may_go_to_one_host() -> None:
-    site = row()
-    site.add_vm("web-3", "a", group="web")
-    assert chosen(site, Kind.LIVE_MIGRATION, "a") == {"web-0": "d", "web-3": "d"}
-
-
 def test_a_host_that_another_domain_is_on_its_way_to_is_taken() -> None:
     site = row(hosts="abcde")
     assert chosen(site, Kind.REDEPLOY, "web-0") == {"web-0": "d"}
@@ -112,13 +106,6 @@ def roomy(**capacities: float | None) -> Site:
     return site
 
 
-def test_a_move_goes_where_there_is_room() -> None:
-    site = roomy(a=None, b=2, c=9)
-    site.add_vm("big", "a", size=3)
-    site.add_vm("other", "c")
-    assert chosen(site, Kind.REDEPLOY, "big") == {"big": "c"}
-
-
 def test_two_moves_do_not_overfill_a_host() -> None:
     site = roomy(a=None, b=None, c=3)
     for host in "ab":
@@ -141,16 +128,6 @@ def test_whoever_has_few_hosts_to_go_to_is_not_kept_out_by_others() -> None:
     site.add_vm("web-0", "a", group="web", size=1)
     site.add_vm("web-1", "c", group="web", update_domain=1, fault_domain=1)
     assert chosen(site, Kind.LIVE_MIGRATION, "a") == {"large": "c", "web-0": "b"}
-
-
-def test_a_move_starts_whole_or_waits_for_room() -> None:
-    site = roomy(a=None, b=3)
-    for number in range(4):
-        site.add_vm(f"vm-{number}", "a")
-    assert chosen(site, Kind.LIVE_MIGRATION, "a") == {}
-    site.set_capacity("b", 4)
-    site.tick()
-    assert {vm.name for vm in site.state.vms.values()} == set(site.live()[0].targets)
 
 
 def test_a_last_resort_has_room_too() -> None:

@@ -207,22 +207,6 @@ def test_a_large_group_with_a_small_budget_is_planned_in_time() -> None:
     assert time.monotonic() - began < 30
 
 
-def test_the_end_of_a_large_host_lets_several_small_ones_go() -> None:
-    site = Site()
-    site.add_hosts("abcd")
-    site.add_group("web", max_unavailable="2")
-    for number, host in enumerate("aabcd"):
-        site.add_vm(f"web-{number}", host, group="web")
-    hosts = site.plan(options=Options(batch=4)).planned_hosts
-    step = NOTICE + UPDATE
-    assert [(host.host, host.announced_at - NOW) for host in hosts] == [
-        ("a", 0 * step),
-        ("b", step),
-        ("c", step),
-        ("d", 2 * step),
-    ]
-
-
 @pytest.mark.parametrize(
     ("kind", "started_at", "now", "ends_at"),
     [
@@ -238,3 +222,19 @@ def test_when_an_operation_is_expected_to_end(
 ) -> None:
     found = expected_end(kind, not_before=NOW + HOUR, started_at=started_at, now=now, timing=Timing())
     assert found == ends_at
+
+
+def test_the_end_of_a_large_host_lets_several_small_ones_go() -> None:
+    site = Site()
+    site.add_hosts("abcd")
+    site.add_group("web", max_unavailable="2")
+    for number, host in enumerate("aabcd"):
+        site.add_vm(f"web-{number}", host, group="web")
+    hosts = site.plan(options=Options(batch=4)).planned_hosts
+    step = NOTICE + UPDATE
+    assert [(host.host, host.announced_at - NOW) for host in hosts] == [
+        ("a", 0 * step),
+        ("b", step),
+        ("c", step),
+        ("d", 2 * step),
+    ]

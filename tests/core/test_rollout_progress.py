@@ -8,12 +8,10 @@ from tests.core.builders import DAY, HOUR, MINUTE, NOTICE, NOW, SECOND, UPDATE, 
 
 from forenotice.core import errors, rollout_progress
 from forenotice.core.driver_calls import Finished
-from forenotice.core.fleet import Listening, Policy
 from forenotice.core.operations import Kind, Status
 from forenotice.core.rollout_progress import GATE_AGAIN, GATE_LEASE, GateCheck
 from forenotice.core.rollouts import (
     BEFORE_THE_FIRST,
-    GateResult,
     Options,
     Rollout,
     RolloutHost,
@@ -86,16 +84,6 @@ def test_hosts_that_share_nobody_go_together_as_the_batch_allows() -> None:
         site, rollout = pair(batch=batch)
         site.roll()
         assert under_way(site, rollout) == together
-
-
-def test_other_maintenance_of_the_host_itself_is_waited_for() -> None:
-    site = row()
-    site.schedule(Kind.HOST_REBOOT, "a")
-    rollout = site.begin()
-    site.roll()
-    assert under_way(site, rollout) == ""
-    site.carry_on(takes=UPDATE)
-    assert site.rollout(rollout).status is RolloutStatus.COMPLETED
 
 
 def test_degraded_hardware_is_waited_for_only_while_it_is_out() -> None:
@@ -482,24 +470,6 @@ def test_a_budget_lowered_under_an_announced_operation_holds_it_until_it_is_chan
 NIGHT = parse_all(["daily 22:00-04:00 UTC"])
 
 
-def test_silence_does_not_open_a_window() -> None:
-    site = row(policy=Policy(listening=Listening.NEVER))
-    site.set_policy("group:web", windows=NIGHT)
-    rollout = site.begin()
-    site.carry_on(takes=UPDATE)
-    assert site.rollout(rollout).status is RolloutStatus.COMPLETED
-    started = [operation.started_at for operation in site.state.operations.values()]
-    assert min(moment for moment in started if moment) == NOW.replace(hour=22)
-
-
-def test_a_verdict_says_when() -> None:
-    site, rollout = pair(gate="probe")
-    (ask,) = site.roll()
-    site.wait(SECOND)
-    site.hear_gate(ask, green=False, said="no")
-    assert site.rollout(rollout).gate_result == GateResult(green=False, status="no", at=NOW + SECOND)
-
-
 def test_a_host_is_taken_when_the_opening_minus_the_notice_is_reached() -> None:
     site = row()
     rollout = site.begin(options=Options(windows=NIGHT))
@@ -530,21 +500,6 @@ def test_a_host_that_its_window_puts_off_lets_others_go_first() -> None:
     assert site.rollout(rollout).due_at == NOW.replace(hour=21, minute=44)
     site.carry_on()
     assert site.rollout(rollout).status is RolloutStatus.COMPLETED
-
-
-def test_a_gate_is_asked_when_hosts_can_be_taken() -> None:
-    site = row()
-    site.begin(hosts="a", options=Options(windows=NIGHT, gate="shop"))
-    assert site.roll() == []
-    site.now = NOW.replace(hour=21, minute=44)
-    (ask,) = site.roll()
-    site.now = NOW.replace(hour=3, minute=50) + DAY
-    site.hear_gate(ask, True)
-    assert site.roll() == []
-    assert site.live() == []
-    site.now = NOW.replace(hour=21, minute=44) + DAY
-    # What it said in another night says nothing.
-    assert site.roll() == [ask]
 
 
 def test_a_gate_is_asked_when_the_window_of_the_first_host_is_near() -> None:

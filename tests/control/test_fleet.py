@@ -4,9 +4,16 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.control.conftest import settled
 from tests.control.running import Control, Said
 
 from forenotice.views.fleet import Applied, Compared
+
+
+@pytest.fixture(scope="module")
+def untouched(unchanged: Control) -> Control:
+    """A fleet for tests that leave it alone."""
+    return settled(unchanged)
 
 
 def names(control: Control, path: str) -> list[str]:
@@ -124,14 +131,14 @@ def test_a_group_goes_when_it_is_empty(fleet: Control) -> None:
     assert fleet.ask("DELETE", "/v1/groups/web").json == {"removed": "web"}
 
 
-def test_lists_are_filtered_and_come_page_by_page(fleet: Control) -> None:
+def test_lists_are_filtered_and_come_page_by_page(untouched: Control) -> None:
     for noun in ("hosts", "vms"):
-        whole = fleet.get(f"/v1/{noun}")
+        whole = untouched.get(f"/v1/{noun}")
         assert (whole["next"], len(whole["items"]) >= 3) == (None, True)
-        assert fleet.listed(f"/v1/{noun}", 1) == whole["items"]
-    assert names(fleet, "/v1/vms?host=host-b") == ["db", "web-1"]
-    assert names(fleet, "/v1/vms?group=web") == ["web-0", "web-1"]
-    assert names(fleet, "/v1/groups") == ["web"]
+        assert untouched.listed(f"/v1/{noun}", 1) == whole["items"]
+    assert names(untouched, "/v1/vms?host=host-b") == ["db", "web-1"]
+    assert names(untouched, "/v1/vms?group=web") == ["web-0", "web-1"]
+    assert names(untouched, "/v1/groups") == ["web"]
 
 
 def test_what_is_asked_twice_under_a_key_is_answered_alike_whatever_happened_since(fleet: Control) -> None:
@@ -235,12 +242,12 @@ def test_a_failed_host_stays_cordoned(fleet: Control) -> None:
         (b'{"hats": {}}', "application/json", "hats in the file is not known"),
     ],
 )
-def test_a_bad_file_changes_nothing(fleet: Control, body: bytes, kind: str, said: str) -> None:
-    before = fleet.get("/v1/fleet")
-    answer = fleet.ask("POST", "/v1/fleet?prune=true", body, headers={"Content-Type": kind})
+def test_a_bad_file_changes_nothing(untouched: Control, body: bytes, kind: str, said: str) -> None:
+    before = untouched.get("/v1/fleet")
+    answer = untouched.ask("POST", "/v1/fleet?prune=true", body, headers={"Content-Type": kind})
     assert (answer.status, answer.code) == ((404, "not_found") if "there is no" in said else (400, "refused"))
     assert said in answer.message
-    assert fleet.get("/v1/fleet") == before
+    assert untouched.get("/v1/fleet") == before
 
 
 def test_a_conflict_tells_what_there_is(fleet: Control) -> None:

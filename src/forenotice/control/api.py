@@ -255,15 +255,8 @@ def replay_subscription(
 
 def create_token(request: ApiRequest, body: token_views.NewToken) -> token_views.CreatedToken:
     """The token itself is shown this once."""
-    return tokens.create(
-        request.service,
-        request.call,
-        name=body.name,
-        role=body.role,
-        scopes=body.scopes,
-        expires_in=tokens.lifetime(body.expires_in),
-        networks=body.networks,
-    )
+    given = body.given() | {"expires_in": tokens.lifetime(body.expires_in)}
+    return tokens.create(request.service, request.call, **given)
 
 
 def rotate_token(request: ApiRequest, token_id: base.Id, body: token_views.TokenRotation) -> token_views.CreatedToken:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from functools import cached_property, partial
 from typing import Any, TypeVar, cast
 
@@ -12,7 +12,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from forenotice.control import api, limits, openapi, requests, responses
 from forenotice.control.api import PREFIX, ApiRequest
-from forenotice.control.limits import ConcurrencyLimit, Refusals, Slot, TokenLimits
+from forenotice.control.limits import ConcurrencyLimit, Refusals, TokenLimits
 from forenotice.control.metrics import CONTENT_TYPE, Metrics
 from forenotice.control.responses import JsonResponse
 from forenotice.control.router import Route, Router, respond
@@ -166,13 +166,10 @@ class Api:
         )
 
         async def work() -> None:
-            watch.slot = await self.limits.slot(caller.id)
-            try:
+            with await self.limits.slot(caller.id) as watch.slot:
                 async with self.expensive.slot() if route.expensive else nullcontext():
                     response = await respond(route, request, scope["path"], scope["query_string"], body)
                 await response(scope, presence.receive, send)
-            finally:
-                watch.slot.end()
 
         await presence.during(work())
 
@@ -193,7 +190,7 @@ class _Watch:
     def __init__(self, refusals: Refusals, scope: Scope, send: Send) -> None:
         self.token = ""
         """Whose request it is, once that is known."""
-        self.slot: Slot | None = None
+        self.slot: ExitStack | None = None
         self.presence: requests.Presence | None = None
         self._refusals, self._scope, self._send = refusals, scope, send
 
@@ -203,7 +200,7 @@ class _Watch:
                 self.presence.answering = True
             if self.slot and requests.header(message["headers"], b"content-type").startswith(b"text/event-stream"):
                 # A stream lasts, but needs a thread only now and then.
-                self.slot.end()
+                self.slot.close()
             self._refusals.note(
                 message["status"],
                 address=requests.origin(self._scope),

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from http import HTTPStatus
 from time import monotonic
 
@@ -39,18 +39,6 @@ MOST_KNOWN = 1000
 _KEY = "recognised"
 
 
-class Slot:
-    """One of the places for requests being worked on; `end` gives it back once."""
-
-    def __init__(self, slots: asyncio.Semaphore) -> None:
-        self._slots: asyncio.Semaphore | None = slots
-
-    def end(self) -> None:
-        if self._slots is not None:
-            self._slots.release()
-            self._slots = None
-
-
 class TokenLimits:
     """Of API and portal together: each request at work takes a thread (of 40) and a database connection (of 32).
 
@@ -80,8 +68,8 @@ class TokenLimits:
                 del self._under_way[token_id]
                 self._slots.pop(token_id, None)
 
-    async def slot(self, token_id: str) -> Slot:
-        """Waits for one; call it within `counted`."""
+    async def slot(self, token_id: str) -> ExitStack:
+        """Waits for a place among the requests at work, which closing the stack gives back. Within `counted`."""
         slots = self._slots.setdefault(token_id, asyncio.Semaphore(AT_WORK))
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
@@ -90,7 +78,9 @@ class TokenLimits:
             raise responses.TooManyError(
                 f"{AT_WORK} requests of this token are being worked on and take long: wait for one to end"
             ) from None
-        return Slot(slots)
+        taken = ExitStack()
+        taken.callback(slots.release)
+        return taken
 
 
 class ConcurrencyLimit:

@@ -289,7 +289,7 @@ class Dispatcher:
         return found
 
     async def _answer(self, page: Page, held: ExitStack, request: Request, visit: PageRequest) -> Response:
-        held.callback((await self.portal.limits.slot(visit.caller.id)).end)
+        held.enter_context(await self.portal.limits.slot(visit.caller.id))
         try:
             async with self.portal.expensive.slot() if page.expensive else nullcontext():
                 return await run_in_threadpool(page.show, visit)

@@ -8,14 +8,14 @@ from urllib.parse import urlencode
 from starlette.responses import Response
 
 from forenotice.control import export as exports
-from forenotice.control.parameters import EntryFilter
+from forenotice.control.parameters import ExportQuery, HistoryQuery
 from forenotice.core import errors
 from forenotice.core.fleet import NAME
 from forenotice.core.journal import OF_TOKENS
 from forenotice.core.roles import Need
 from forenotice.portal.page import PageRequest, Pages
 from forenotice.service import history
-from forenotice.views import base, wording
+from forenotice.views import wording
 
 SHOWN = 50
 ABOUT = ("vm", "scope", "host", "event", "operation", "rollout", "by")
@@ -30,14 +30,6 @@ OF_SCOPES = frozenset({"event", "vm", "group", "scope", "command"})
 """Kinds of entries that belong to somebody."""
 
 pages = Pages()
-
-
-class Asked(EntryFilter):
-    after: base.Position | None = None
-
-
-class Export(EntryFilter):
-    format: exports.Format = exports.Format.JSONL
 
 
 @pages.get("/history", needs=Need.SEE)
@@ -55,7 +47,7 @@ def show(visit: PageRequest) -> Response:
         },
     }
     try:
-        asked = visit.asked(Asked, {**_in_utc(_meant(visit, given)), **_kept(visit, "after")})
+        asked = visit.asked(HistoryQuery, {**_in_utc(_meant(visit, given)), **_kept(visit, "after")})
         filters = asked.filters(visit.access)
         found = history.page(
             visit.service, after=asked.after, limit=SHOWN, newest_first=True, seen=visit.seen, **filters
@@ -68,7 +60,7 @@ def show(visit: PageRequest) -> Response:
 
 @pages.get("/history/export", needs=Need.SEE)
 def export(visit: PageRequest) -> Response:
-    asked = visit.asked(Export, {**_in_utc(_meant(visit, _given(visit))), **_kept(visit, "format")})
+    asked = visit.asked(ExportQuery, {**_in_utc(_meant(visit, _given(visit))), **_kept(visit, "format")})
     filters = asked.filters(visit.access)
     found = history.everything(visit.service, seen=visit.seen, **filters)
     return exports.streamed(asked.format, found, visit.is_allowed)

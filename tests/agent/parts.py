@@ -6,9 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from forenotice.agent.context import Context, Log
+from forenotice.agent.context import Context, Log, Metrics
 from forenotice.agent.endpoint import Poller
-from forenotice.agent.metrics import Metrics
 from forenotice.agent.sagas import Sagas
 from forenotice.agent.status import Health
 from forenotice.client import Client

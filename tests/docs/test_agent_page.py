@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from tests.agent.handlers.work import work
 
-from forenotice.agent import config, metrics
+from forenotice.agent import config, context
 from forenotice.agent.handlers import facts
 from forenotice.agent.handlers.tables import Common, When
 
@@ -75,8 +75,8 @@ def test_it_has_the_variables_and_facts() -> None:
 
 
 def test_it_has_the_metrics() -> None:
-    _, _, text = section("Readiness and metrics").partition(f"`{metrics.PREFIX}` before them")
-    assert set(re.findall(r"`(\w+)`", text)) == {family.name for family in metrics.FAMILIES}
+    _, _, text = section("Readiness and metrics").partition(f"`{context.PREFIX}` before them")
+    assert set(re.findall(r"`(\w+)`", text)) == {family.name for family in context.FAMILIES}
 
 
 @pytest.mark.parametrize("page", ["agent.md", "quickstart-vm.md"])

@@ -13,12 +13,11 @@ from forenotice import settings as all_settings
 from forenotice.agent import config as configs
 from forenotice.agent import posix
 from forenotice.agent.config import Config, ConfigError
-from forenotice.agent.context import Context, Log, Outlet
+from forenotice.agent.context import Context, Log, Metrics, Outlet
 from forenotice.agent.endpoint import PACE, Approver, Poller
 from forenotice.agent.freeze import Sampler
 from forenotice.agent.journal import JournalError, Lock
 from forenotice.agent.loop import Loop, Message, Parts, PeerReady, Signal
-from forenotice.agent.metrics import Metrics
 from forenotice.agent.network import Network
 from forenotice.agent.sagas import Sagas
 from forenotice.agent.status import Reporter

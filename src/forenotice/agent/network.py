@@ -5,10 +5,10 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from forenotice.agent import metrics, status
+from forenotice.agent import status
 from forenotice.agent.config import READY_PATH, Config, ConfigError
 from forenotice.agent.config import Peers as PeersConfig
-from forenotice.agent.context import Context
+from forenotice.agent.context import CONTENT_TYPE, Context
 from forenotice.agent.listener import Listener, Request, Response
 from forenotice.agent.rules.policy import NOT_SENT
 from forenotice.settings import values
@@ -138,7 +138,7 @@ class Network:
         return Response.json({"ok": health.ready, "why": health.ready_why}, 200 if health.ready else 503)
 
     def _metrics(self, _: Request) -> Response:
-        return Response(kind=metrics.CONTENT_TYPE, body=self._context.metrics.render().encode())
+        return Response(kind=CONTENT_TYPE, body=self._context.metrics.render().encode())
 
     def _receive(self, request: Request) -> Response:
         peers = self._peers

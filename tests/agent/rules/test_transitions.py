@@ -82,12 +82,6 @@ def test_an_event_that_no_handler_prepares_for_is_approved_only_where_the_policy
     assert story.turn() == [Approve()]
 
 
-@pytest.mark.parametrize("only", [rule(), ONLY_FREEZES])
-def test_an_agent_that_never_approves_tells_so(only: Rule) -> None:
-    story = ready(only, policy=NEVER)
-    assert (story.state, story.saga.why) == (State.PREPARED, "ready; agent.toml says never to approve")
-
-
 def test_an_event_that_needs_no_preparation_is_approved_at_once_and_the_vm_keeps_its_work() -> None:
     policy = Policy(at_once=(Match(sources=frozenset({"User"})),))
     story = Story(rule(phases=THERE_AND_BACK), policy=policy)
@@ -173,13 +167,6 @@ def test_a_lead_time_is_waited_for_and_preparing_began_with_the_first_handler() 
 )
 def test_preparation_leaves_time_for_the_approval(not_before: object, seconds: float) -> None:
     assert Story(at=event(not_before=not_before)).begin().deadline == after(seconds)
-
-
-def test_recovery_has_its_own_time() -> None:
-    story = ready(rule(timeout=timedelta(seconds=7)))
-    story.listed = None
-    story.wait(800)
-    assert story.begin().deadline == after(807)
 
 
 # Gone without Started seen

@@ -56,7 +56,7 @@ def test_tokens_over_the_api(cli: Run) -> None:
     assert "1 to 64 letters, digits" in cli("token", "create", "a b", *role).err
 
 
-def test_a_tenants_token(cli: Run, run: Run, data: Path) -> None:
+def test_a_tenants_token(cli: Run, data: Path) -> None:
     what = ("--role", "tenant", "--scopes", "web-*,vm:db", "--expires", "90d")
     for where in ((), ("--offline", "--data", str(data))):
         made = cli("token", "create", "shop", *what, *where, "--reason", "the shop", "--json").json
@@ -64,19 +64,17 @@ def test_a_tenants_token(cli: Run, run: Run, data: Path) -> None:
         lasts = datetime.fromisoformat(made["expires_at"]) - datetime.fromisoformat(made["created_at"])
         assert lasts == timedelta(days=90)
         assert "web-*,vm:db" in cli("token", "list", *where).out
-        assert "a tenant's token is for some scopes" in cli("token", "create", "x", "--role", "tenant", *where).err
         assert "'soon' is not a duration" in cli("token", "create", "x", *what[:4], "--expires", "soon", *where).err
-    assert cli("token", "create", "x", "--role", "king").code == 2
     [entry] = [each for each in cli("history", "--json").json if each["data"].get("name") == "shop"]
     assert (entry["reason"], entry["origin"]) == ("the shop", "127.0.0.1")
 
 
-def test_every_command_that_changes_something_takes_a_reason(fresh: Run) -> None:
-    assert fresh("vm", "remove", "db", "--yes", "--reason", "zu groß & alt").code == 0
-    [removed] = [each for each in fresh("history", "--json").json if each["action"] == "vm.removed"]
+def test_a_reason_is_kept_in_the_history(cli: Run) -> None:
+    cli("host", "add", "h")
+    cli("host", "remove", "h", "--yes", "--reason", "zu groß & alt")
+    [removed] = cli("history", "--json", "--action", "host.removed").json
     assert removed["reason"] == "zu groß & alt"
-    assert "a reason is at most 1000 printable characters" in fresh("host", "cordon", "host-a", "--reason", "a\nb").err
-    assert fresh("history", "--reason", "x").code == 2
+    assert cli("history", "--reason", "x").code == 2
 
 
 def test_backup(run: Run, data: Path, tmp_path: Path) -> None:
@@ -97,13 +95,14 @@ def test_restore(run: Run, data: Path, tmp_path: Path) -> None:
     run("token", "create", "before", "--offline", *where)
     assert run("backup", str(backup), *where).code == 0
     run("token", "create", "after", "--offline", *where)
-    restored = run("restore", str(backup), *where)
-    assert restored.out == (
-        f"The database is restored from {backup}.\nThe previous database is kept as {data}/forenotice.db.replaced.\n"
-    )
-    assert [token["name"] for token in run("token", "list", "--offline", *where, "--json").json] == ["before"]
-    kept = ("--database", f"sqlite:///{data}/forenotice.db.replaced")
-    assert [token["name"] for token in run("token", "list", "--offline", *kept, "--json").json] == ["before", "after"]
+
+    def tokens(*where: str) -> list[str]:
+        return [token["name"] for token in run("token", "list", "--offline", *where, "--json").json]
+
+    kept = f"The previous database is kept as {data}/forenotice.db.replaced."
+    assert run("restore", str(backup), *where).out == f"The database is restored from {backup}.\n{kept}\n"
+    assert tokens(*where) == ["before"]
+    assert tokens("--database", f"sqlite:///{data}/forenotice.db.replaced") == ["before", "after"]
     first = run("restore", str(backup), *where, "--json").json
     assert first["kept"] == f"{data}/forenotice.db.replaced.2"
     (data / "forenotice.db").unlink()

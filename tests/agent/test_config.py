@@ -11,7 +11,7 @@ from forenotice.agent.handlers import tables
 from forenotice.agent.handlers.tables import When
 from forenotice.agent.rules.policy import EVENT_TYPES, Match, Phase, Rule
 from forenotice.client.events import Event
-from forenotice.settings.spans import Span
+from forenotice.settings.values import Span
 
 COMMAND = '[[handler]]\nname = "drain"\ntype = "command"\nprepare = ["true"]\n'
 WEBHOOK = '[[handler]]\nname = "hook"\ntype = "webhook"\n'

@@ -13,7 +13,7 @@ from forenotice.agent.handlers import GRACE, Outcome, Work, tables
 from forenotice.agent.handlers.tables import Command, File
 from forenotice.agent.rules.policy import Phase
 from forenotice.agent.workers import KILL_SECONDS, Ended, HandlerSet, Job, Workers
-from forenotice.settings.spans import Span
+from forenotice.settings.values import Span
 
 JOB = Job("E1", Phase.PREPARE, "drain", 1)
 DRAIN = Command(name="drain", prepare=("true",))

@@ -16,7 +16,7 @@ from forenotice.core.operations import Kind
 from forenotice.drivers import file
 from forenotice.drivers.command import CommandDriver
 from forenotice.runtime import Runtime
-from forenotice.settings.spans import Span
+from forenotice.settings.values import Span
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 MOVE = Task(

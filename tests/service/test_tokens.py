@@ -13,7 +13,7 @@ from tests.service.rig import OPERATOR, START, Rig, moment
 
 from forenotice.core import errors, journal, roles
 from forenotice.service import housekeeping, sessions, tokens
-from forenotice.settings.spans import NEVER
+from forenotice.settings.values import NEVER
 from forenotice.store import database
 
 HERE = "127.0.0.7"

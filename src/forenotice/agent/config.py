@@ -15,7 +15,7 @@ from forenotice.agent.handlers.tables import require, require_absolute, require_
 from forenotice.agent.rules.policy import EVENT_TYPES, Match, Phase, Policy
 from forenotice.core import errors
 from forenotice.settings import values
-from forenotice.settings.spans import Span
+from forenotice.settings.values import Span
 
 STATE = "/var/lib/forenotice-agent"
 WHEN = ("prepared", "always", "never")

@@ -21,7 +21,7 @@ from forenotice.client import discovery
 from forenotice.client.discovery import Candidate
 from forenotice.core import errors
 from forenotice.settings import values
-from forenotice.settings.spans import Span
+from forenotice.settings.values import Span
 from forenotice.wire import versions
 
 if TYPE_CHECKING:

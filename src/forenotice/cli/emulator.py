@@ -21,7 +21,7 @@ from forenotice.cli.output import Output
 from forenotice.core import errors
 from forenotice.emulator import command as emulator_command
 from forenotice.settings import table
-from forenotice.settings.spans import Span
+from forenotice.settings.values import Span
 
 app = commands.Group()
 

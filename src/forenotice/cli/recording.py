@@ -26,7 +26,7 @@ from forenotice.emulator.foreground import LogLine
 from forenotice.emulator.recordings import Observation, Recorder, Writer
 from forenotice.runtime import start_thread
 from forenotice.settings import EmulatorSettings, table
-from forenotice.settings.spans import Span
+from forenotice.settings.values import Span
 
 VERSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 OFTEN = timedelta(milliseconds=10)

@@ -3,7 +3,7 @@
 import re
 from datetime import UTC, datetime, timedelta
 
-from forenotice.settings.spans import Span
+from forenotice.settings.values import Span
 
 UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 

@@ -12,7 +12,7 @@ from forenotice.cli.commands import Operator, UsageError, argument, operator, op
 from forenotice.core import errors
 from forenotice.core.roles import Role
 from forenotice.settings import table
-from forenotice.settings.spans import Span, lasting
+from forenotice.settings.values import Span, lasting
 
 if TYPE_CHECKING:
     from forenotice.service.calls import Call

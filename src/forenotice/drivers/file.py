@@ -13,7 +13,7 @@ from forenotice.core import errors, selectors
 from forenotice.core.operations import Kind
 from forenotice.core.selectors import Selector
 from forenotice.core.timing import Retries
-from forenotice.settings.spans import Span
+from forenotice.settings.values import Span
 
 OF_TASK = frozenset({"operation", "kind", "host", "host_address", "attempt"})
 OF_VM = frozenset({"vm", "vm_id", "event"})

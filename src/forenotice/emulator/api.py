@@ -20,7 +20,7 @@ from forenotice.emulator.scenarios import catalogue, reader
 from forenotice.emulator.scenarios.format import Scenario
 from forenotice.emulator.simulation import Announcement
 from forenotice.service.views import explanation
-from forenotice.settings.spans import Span
+from forenotice.settings.values import Span
 from forenotice.views import base
 from forenotice.views import emulator as views
 from forenotice.views.base import Id, Word

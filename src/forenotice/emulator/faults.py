@@ -12,7 +12,7 @@ from forenotice.core.documents import Document
 from forenotice.core.timing import Timing
 from forenotice.metadata import responses
 from forenotice.metadata.responses import Response
-from forenotice.settings.spans import LONGEST, Span
+from forenotice.settings.values import LONGEST, Span
 from forenotice.toml import nearest
 from forenotice.wire import document as wire_document
 from forenotice.wire.versions import Version

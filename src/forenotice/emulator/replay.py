@@ -27,7 +27,7 @@ from forenotice.emulator.recordings import Failure, Observation, Recording, Resp
 from forenotice.emulator.request_log import RequestLog
 from forenotice.runtime import Runtime, Started
 from forenotice.settings import Address
-from forenotice.settings.spans import LONGEST
+from forenotice.settings.values import LONGEST
 from forenotice.wire import versions
 
 KEY = fleet.group_key("recorded")

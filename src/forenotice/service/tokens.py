@@ -18,7 +18,7 @@ from forenotice.core.roles import Access, Role
 from forenotice.service import views
 from forenotice.service.calls import SYSTEM, Call, command
 from forenotice.service.service import Service, UnitOfWork
-from forenotice.settings.spans import NEVER, Span
+from forenotice.settings.values import NEVER, Span
 from forenotice.store.tokens import MOST_TOKENS, Token
 from forenotice.views import base
 from forenotice.views import tokens as shown

@@ -19,7 +19,7 @@ from forenotice.agent.handlers.child import ARGV, ChildHandler
 from forenotice.agent.handlers.kubernetes import MARK, Retrier
 from forenotice.agent.handlers.tables import Kubernetes
 from forenotice.agent.rules.policy import Phase
-from forenotice.settings.spans import Span
+from forenotice.settings.values import Span
 
 WEB = {"app": "web"}
 

@@ -11,7 +11,7 @@ from forenotice.core.operations import Kind
 from forenotice.emulator.scenarios import format as actions
 from forenotice.emulator.scenarios import reader
 from forenotice.emulator.scenarios.format import Origin, ScenarioError, Until, Vm
-from forenotice.settings.spans import Span
+from forenotice.settings.values import Span
 
 WHOLE = """\
 title = "Everything"

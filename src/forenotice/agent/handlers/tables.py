@@ -16,7 +16,7 @@ from forenotice.agent.handlers import facts
 from forenotice.agent.rules.policy import EVENT_TYPES, Match, Phase, Rule
 from forenotice.core import fleet
 from forenotice.settings import values
-from forenotice.settings.spans import Span
+from forenotice.settings.values import Span
 from forenotice.validation import pattern
 
 SOURCES = ("Platform", "User")

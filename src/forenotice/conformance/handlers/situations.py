@@ -15,7 +15,7 @@ from forenotice.emulator.faults import ConnectionReset, Delay, DocumentChange, E
 from forenotice.emulator.scenarios import catalogue, preview, reader
 from forenotice.emulator.scenarios.format import AnnounceAction, Scenario, Step
 from forenotice.settings import SettingError
-from forenotice.settings.spans import Span
+from forenotice.settings.values import Span
 from forenotice.toml import nearest
 
 HIDING = frozenset({faults.emptied, faults.halved, faults.stale})

@@ -11,7 +11,7 @@ from forenotice.core import errors, fleet
 from forenotice.core.fleet import Listening, ScopeKind
 from forenotice.core.operations import Kind
 from forenotice.emulator import faults
-from forenotice.settings.spans import Span
+from forenotice.settings.values import Span
 from forenotice.toml import Path, Text
 from forenotice.views.emulator import MOST_TIMES
 

@@ -16,8 +16,7 @@ from forenotice.emulator.scenarios import catalogue
 from forenotice.emulator.simulation import Announcement
 from forenotice.emulator.testing.event import AnnouncedEvent
 from forenotice.emulator.testing.playback import Playback
-from forenotice.settings.spans import Span
-from forenotice.settings.values import SPEED_MAX, SPEED_MIN
+from forenotice.settings.values import SPEED_MAX, SPEED_MIN, Span
 from forenotice.toml import nearest
 from forenotice.views.emulator import KINDS
 from forenotice.wire import versions

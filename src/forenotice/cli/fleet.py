@@ -22,6 +22,7 @@ T = TypeVar("T")
 ALIKE, DIFFERS, UNKNOWN = 0, 1, 2
 """Exit codes of `fleet diff`, as those of diff(1)."""
 SAME = "The fleet is as the file says."
+BECOMES, DIFFERS_BY = "{}: {} → {}", "{}: {} (the file says {})"
 ONLY_IN = {"add": "only in the file", "remove": "only in the service"}
 FORMATS = {"toml": "application/toml", "json": "application/json"}
 BARE = re.compile(r"[A-Za-z0-9_-]+")
@@ -59,8 +60,8 @@ def apply(ctx: Operator, file: str, form: str | None, yes: bool, **how: bool) ->
     ctx.out.table(
         ("action", "what", "name", "fields"),
         (
-            *((each.action, each.noun, each.name, _becoming(each)) for each in changes),
-            *(("keep", each.noun, each.name, _differing(each)) for each in kept),
+            *((each.action, each.noun, each.name, _fields(each, BECOMES)) for each in changes),
+            *(("keep", each.noun, each.name, _fields(each, DIFFERS_BY)) for each in kept),
         ),
         none=SAME,
     )
@@ -89,7 +90,7 @@ def diff(ctx: Operator, file: str, form: str | None) -> int:
     else:
         ctx.out.table(
             ("what", "name", "difference"),
-            ((each.noun, each.name, ONLY_IN.get(each.action) or _differing(each)) for each in differences),
+            ((each.noun, each.name, ONLY_IN.get(each.action) or _fields(each, DIFFERS_BY)) for each in differences),
             none=SAME,
         )
         if differences:
@@ -123,19 +124,12 @@ def _send(ctx: Operator, kind: type[T], *path: str, data: bytes, content_type: s
         return ctx.api.send(kind, *path, data=data, content_type=content_type, sent=sent, **how)
 
 
-def _becoming(each: "views.fleet.Difference") -> str:
-    """What each field was and becomes."""
-    return "; ".join(f"{field}: {was} → {becomes}" for field, was, becomes in _fields(each))
-
-
-def _differing(each: "views.fleet.Difference") -> str:
-    """What each field is, and what the file says."""
-    return "; ".join(f"{field}: {known} (the file says {said})" for field, known, said in _fields(each))
-
-
-def _fields(each: "views.fleet.Difference") -> Iterator[tuple[str, str, str]]:
-    for field, values in each.fields.items():
-        yield field, cell(values.now).plain or "none", cell(values.to).plain or "none"
+def _fields(each: "views.fleet.Difference", form: str) -> str:
+    """What each field is, and what it is in the file."""
+    return "; ".join(
+        form.format(field, cell(values.now).plain or "none", cell(values.to).plain or "none")
+        for field, values in each.fields.items()
+    )
 
 
 def _format(file: str, given: str | None) -> str:

@@ -86,19 +86,6 @@ def test_every_version_is_json_with_just_its_keys(shown: Document, version: vers
     assert body == json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-@given(samples.ANY_DOCUMENT, ANY_VERSION)
-def test_equal_documents_are_equal_bytes(shown: Document, version: versions.Version) -> None:
-    again = replace(shown, events=tuple(replace(event) for event in shown.events))
-    assert document.render(again, version) == document.render(shown, version)
-    assert document.etag(again) == document.etag(shown)
-
-
-def test_what_guests_cannot_see_changes_no_byte() -> None:
-    approved = replace(samples.SCHEDULED, approved_at=samples.NOON, approved_by="guest")
-    for version in versions.ALL:
-        assert document.render(samples.of(approved), version) == document.render(samples.of(samples.SCHEDULED), version)
-
-
 def test_an_id_is_shown_in_upper_case() -> None:
     lower = replace(samples.SCHEDULED, id=samples.SCHEDULED.id.lower())
     assert b"00000000-0000-4000-8000-0000000000A1" in document.render(samples.of(lower), versions.NEWEST)
@@ -127,11 +114,3 @@ def test_a_tag_is_known_in_every_form(header: str) -> None:
 )
 def test_another_tag_is_not(header: str) -> None:
     assert not document.matches(header, '"7-k3x9"')
-
-
-@given(samples.ANY_DOCUMENT)
-def test_a_document_knows_its_own_tag(shown: Document) -> None:
-    tag = document.etag(shown)
-    assert document.matches(tag, tag)
-    assert document.matches(f'W/"x", {tag}', tag)
-    assert not document.matches(document.etag(replace(shown, incarnation=shown.incarnation + 1)), tag)

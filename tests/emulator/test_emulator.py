@@ -38,6 +38,13 @@ def running(*, virtual: bool = True, runtime: Runtime | None = None, names: Sequ
         emulator.stop()
 
 
+@pytest.fixture
+def emulator() -> Iterator[Emulator]:
+    """Its time is virtual."""
+    with running() as found:
+        yield found
+
+
 def ask(at: Address, path: str = "scheduledevents", **query: str) -> requests.Response:
     params = {"api-version": "2020-07-01", **query}
     return requests.get(f"http://{at}/metadata/{path}", params=params, headers={"Metadata": "true"}, timeout=60)
@@ -61,19 +68,18 @@ def restart(*names: str, notice: timedelta | None = None) -> Announcement:
     return Announcement(kind=Kind.RESTART, resources=names or ("web-0",), notice=notice, takes=5 * MINUTE)
 
 
-def test_virtual_time_stands_still_until_it_is_moved() -> None:
-    with running() as emulator:
-        event = emulator.announce(restart())
-        assert shown(emulator.address) == [(event.id, "Scheduled")]
-        assert ask(emulator.address).headers["Date"] == f"{emulator.clock.now():%a, %d %b %Y %H:%M:%S GMT}"
-        before = emulator.clock.now()
-        assert emulator.advance(15 * MINUTE) == before + 15 * MINUTE
-        assert shown(emulator.address) == [(event.id, "Started")]
-        assert ask(emulator.address).headers["Date"] == f"{before + 15 * MINUTE:%a, %d %b %Y %H:%M:%S GMT}"
-        emulator.advance(5 * MINUTE)
-        assert shown(emulator.address) == []
-        with pytest.raises(errors.RefusedError, match="forward only"):
-            emulator.advance(-SECOND)
+def test_virtual_time_stands_still_until_it_is_moved(emulator: Emulator) -> None:
+    event = emulator.announce(restart())
+    assert shown(emulator.address) == [(event.id, "Scheduled")]
+    assert ask(emulator.address).headers["Date"] == f"{emulator.clock.now():%a, %d %b %Y %H:%M:%S GMT}"
+    before = emulator.clock.now()
+    assert emulator.advance(15 * MINUTE) == before + 15 * MINUTE
+    assert shown(emulator.address) == [(event.id, "Started")]
+    assert ask(emulator.address).headers["Date"] == f"{before + 15 * MINUTE:%a, %d %b %Y %H:%M:%S GMT}"
+    emulator.advance(5 * MINUTE)
+    assert shown(emulator.address) == []
+    with pytest.raises(errors.RefusedError, match="forward only"):
+        emulator.advance(-SECOND)
 
 
 def test_ids_come_from_the_runtime() -> None:
@@ -82,42 +88,39 @@ def test_ids_come_from_the_runtime() -> None:
         assert emulator.simulation.vms[0].vm_id < emulator.announce(restart()).id < next(ids)
 
 
-def test_an_approval_over_the_wire_starts_it_before_the_answer() -> None:
-    with running() as emulator:
-        event = emulator.announce(restart())
-        assert approve(emulator.address, event) == 200
-        assert shown(emulator.address) == [(event.id, "Started")]
-        emulator.cancel(emulator.announce(restart("web-0")).id)
-        assert shown(emulator.address) == [(event.id, "Started")]
+def test_an_approval_over_the_wire_starts_it_before_the_answer(emulator: Emulator) -> None:
+    event = emulator.announce(restart())
+    assert approve(emulator.address, event) == 200
+    assert shown(emulator.address) == [(event.id, "Started")]
+    emulator.cancel(emulator.announce(restart("web-0")).id)
+    assert shown(emulator.address) == [(event.id, "Started")]
 
 
-def test_a_scenario_starts_afresh_as_the_vm_that_it_says() -> None:
-    with running() as emulator:
-        emulator.announce(restart())
-        emulator.switch_on("latency", amount=10 * MINUTE)
-        incarnation = emulator.simulation.scope.incarnation
-        player = emulator.play(catalogue.load("spot-eviction"))
-        assert name(emulator.address) == emulator.as_vm != "web-0"
-        assert emulator.faults.active == ()
-        (event,) = ask(emulator.address).json()["Events"]
-        assert (event["EventType"], event["Resources"]) == ("Preempt", [emulator.as_vm])
-        assert ask(emulator.address).json()["DocumentIncarnation"] > incarnation
-        emulator.advance(2 * MINUTE)
-        assert player.done
-        assert shown(emulator.address) == []
-        # It was evicted, but whoever tests wants to ask on.
-        assert name(emulator.address) == emulator.as_vm
+def test_a_scenario_starts_afresh_as_the_vm_that_it_says(emulator: Emulator) -> None:
+    emulator.announce(restart())
+    emulator.switch_on("latency", amount=10 * MINUTE)
+    incarnation = emulator.simulation.scope.incarnation
+    player = emulator.play(catalogue.load("spot-eviction"))
+    assert name(emulator.address) == emulator.as_vm != "web-0"
+    assert emulator.faults.active == ()
+    (event,) = ask(emulator.address).json()["Events"]
+    assert (event["EventType"], event["Resources"]) == ("Preempt", [emulator.as_vm])
+    assert ask(emulator.address).json()["DocumentIncarnation"] > incarnation
+    emulator.advance(2 * MINUTE)
+    assert player.done
+    assert shown(emulator.address) == []
+    # It was evicted, but whoever tests wants to ask on.
+    assert name(emulator.address) == emulator.as_vm
 
 
-def test_a_scenario_that_waits_for_an_approval_goes_on_with_it() -> None:
-    with running() as emulator:
-        player = emulator.play(catalogue.load("rolling-update"))
-        while emulator.due is not None:
-            for event in emulator.simulation.live:
-                assert approve(emulator.address, event) == 200
-            emulator.advance_to(emulator.due)
-        assert player.done
-        assert emulator.simulation.live == []
+def test_a_scenario_that_waits_for_an_approval_goes_on_with_it(emulator: Emulator) -> None:
+    player = emulator.play(catalogue.load("rolling-update"))
+    while emulator.due is not None:
+        for event in emulator.simulation.live:
+            assert approve(emulator.address, event) == 200
+        emulator.advance_to(emulator.due)
+    assert player.done
+    assert emulator.simulation.live == []
 
 
 def test_only_a_name_that_was_given_leads_here() -> None:
@@ -153,29 +156,27 @@ def test_what_is_held_goes_on_when_time_is_moved(fault: str, amount: timedelta) 
         assert emulator.due is None
 
 
-def test_the_clock_is_moved_by_no_more_than_was_said() -> None:
-    with running() as emulator:
-        before = emulator.clock.now()
-        event = emulator.announce(restart())
-        emulator.advance(15 * MINUTE - SECOND / 2)
-        assert emulator.simulation.event(event.id).status is Status.SCHEDULED
-        for _ in range(5):
-            emulator.advance(SECOND / 10)
-        assert emulator.clock.now() == before + 15 * MINUTE
-        assert emulator.simulation.event(event.id).status is Status.STARTED
-        with pytest.raises(errors.RefusedError, match="beyond the calendar"):
-            emulator.advance(timedelta(days=4_000_000))
+def test_the_clock_is_moved_by_no_more_than_was_said(emulator: Emulator) -> None:
+    before = emulator.clock.now()
+    event = emulator.announce(restart())
+    emulator.advance(15 * MINUTE - SECOND / 2)
+    assert emulator.simulation.event(event.id).status is Status.SCHEDULED
+    for _ in range(5):
+        emulator.advance(SECOND / 10)
+    assert emulator.clock.now() == before + 15 * MINUTE
+    assert emulator.simulation.event(event.id).status is Status.STARTED
+    with pytest.raises(errors.RefusedError, match="beyond the calendar"):
+        emulator.advance(timedelta(days=4_000_000))
 
 
-def test_those_who_move_the_clock_at_the_same_time_all_move_it() -> None:
-    with running() as emulator:
-        before = emulator.clock.now()
-        movers = [threading.Thread(target=emulator.advance, args=(15 * MINUTE,)) for _ in range(8)]
-        for mover in movers:
-            mover.start()
-        for mover in movers:
-            mover.join()
-        assert emulator.clock.now() == before + 120 * MINUTE
+def test_those_who_move_the_clock_at_the_same_time_all_move_it(emulator: Emulator) -> None:
+    before = emulator.clock.now()
+    movers = [threading.Thread(target=emulator.advance, args=(15 * MINUTE,)) for _ in range(8)]
+    for mover in movers:
+        mover.start()
+    for mover in movers:
+        mover.join()
+    assert emulator.clock.now() == before + 120 * MINUTE
 
 
 @pytest.mark.parametrize("fresh", ["reset", "play"])
@@ -279,29 +280,28 @@ def polled(emulator: Emulator) -> tuple[int | None, bytes]:
         connection.close()
 
 
-def test_faults_are_previewed_and_not_used_up() -> None:
-    with running() as emulator:
-        for fault in faults.ALL:
-            if isinstance(fault.effect, Delay):
-                continue
-            emulator.reset()
-            emulator.announce(restart())
-            emulator.switch_on(fault.name, times=1, on="polls")
-            emulator.announce(Announcement(kind=Kind.HOST_UPDATE, resources=("web-0",)))
-            first, second = (emulator.preview_poll("web-0", versions.NEWEST) for _ in range(2))
-            assert first == second
-            assert first.faults == fault.name
-            assert (first.status, first.body) == polled(emulator), fault.name
-            assert len(emulator.requests) == 1
-            assert emulator.preview_poll("web-0", versions.NEWEST).faults is None
-        emulator.switch_on("slow-first-answer", amount=MINUTE)
-        emulator.switch_on("error-503", on="approvals")
-        for _ in range(2):
-            found = emulator.preview_poll("web-0", versions.NEWEST)
-            assert (found.status, found.faults) == (200, "slow-first-answer")
-            emulator.advance(60 * MINUTE)
-        with pytest.raises(errors.NotFoundError, match="there is no VM 'web-9'"):
-            emulator.preview_poll("web-9", versions.NEWEST)
+def test_faults_are_previewed_and_not_used_up(emulator: Emulator) -> None:
+    for fault in faults.ALL:
+        if isinstance(fault.effect, Delay):
+            continue
+        emulator.reset()
+        emulator.announce(restart())
+        emulator.switch_on(fault.name, times=1, on="polls")
+        emulator.announce(Announcement(kind=Kind.HOST_UPDATE, resources=("web-0",)))
+        first, second = (emulator.preview_poll("web-0", versions.NEWEST) for _ in range(2))
+        assert first == second
+        assert first.faults == fault.name
+        assert (first.status, first.body) == polled(emulator), fault.name
+        assert len(emulator.requests) == 1
+        assert emulator.preview_poll("web-0", versions.NEWEST).faults is None
+    emulator.switch_on("slow-first-answer", amount=MINUTE)
+    emulator.switch_on("error-503", on="approvals")
+    for _ in range(2):
+        found = emulator.preview_poll("web-0", versions.NEWEST)
+        assert (found.status, found.faults) == (200, "slow-first-answer")
+        emulator.advance(60 * MINUTE)
+    with pytest.raises(errors.NotFoundError, match="there is no VM 'web-9'"):
+        emulator.preview_poll("web-9", versions.NEWEST)
 
 
 # The clock

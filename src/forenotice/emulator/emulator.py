@@ -163,11 +163,7 @@ class Emulator:
     def play(self, scenario: Scenario) -> Player:
         """Start afresh with a scenario, which names the VM that callers are. A clock that is behind catches up."""
         with self._changed:
-            # Otherwise a NotBefore could be past already by the clocks of guests.
-            self.clock.catch_up()
-            now = self.clock.now()
-            self.faults.switch_off()
-            self._new_simulation({vm.name: vm.update_domain for vm in scenario.vms}, now, scenario)
+            now = self._start_afresh({vm.name: vm.update_domain for vm in scenario.vms}, scenario)
             self.player = player = Player(scenario, self.simulation, self.faults, self.timing, now)
             self._run(now)
             self._show_simulation(scenario.caller)
@@ -248,10 +244,8 @@ class Emulator:
     def reset(self) -> None:
         """No events, no scenario, no faults, no requests; the VMs stay. A clock that is behind catches up."""
         with self._changed:
-            self.clock.catch_up()
             self.player = None
-            self.faults.switch_off()
-            self._new_simulation({vm.name: vm.update_domain for vm in self.simulation.vms}, self.clock.now())
+            self._start_afresh({vm.name: vm.update_domain for vm in self.simulation.vms})
             self._show_simulation(self.as_vm)
             self.requests.clear()
             self._changed.notify_all()
@@ -338,8 +332,12 @@ class Emulator:
     def _scripted(self) -> datetime | None:
         return first(self.simulation.due, None if self.player is None else self.player.due)
 
-    def _new_simulation(self, vms: Mapping[str, int], now: datetime, scenario: Scenario | None = None) -> None:
-        """Guests do not see it until it is shown."""
+    def _start_afresh(self, vms: Mapping[str, int], scenario: Scenario | None = None) -> datetime:
+        """With another simulation, which guests do not see until it is shown."""
+        # A clock that is behind catches up: a NotBefore could be past already by the clocks of guests.
+        self.clock.catch_up()
+        now = self.clock.now()
+        self.faults.switch_off()
         self.simulation = Simulation(
             now=now,
             timing=self.timing,
@@ -350,6 +348,7 @@ class Emulator:
         )
         for name, domain in vms.items():
             self.simulation.add_vm(name, now, update_domain=domain)
+        return now
 
     def _show_simulation(self, caller: str) -> None:
         """All at once: who callers are, the VMs and their document."""

@@ -82,10 +82,11 @@ def test_a_refusal_reaches_a_client_that_is_still_sending(unchanged: Control, ex
 def test_the_rest_of_a_refused_request_is_not_waited_for(
     unchanged: Control, monkeypatch: pytest.MonkeyPatch, hasty: None
 ) -> None:
-    monkeypatch.setattr(connection_limits, "LINGER_SECONDS", 0.1)
     monkeypatch.setattr(connection_limits, "LINGER_BYTES", 1000)
-    for size in (0, 5000):
+    for size, seconds in ((0, 0.1), (5000, 20)):
+        monkeypatch.setattr(connection_limits, "LINGER_SECONDS", seconds)
         with connect(unchanged) as connection:
+            connection.settimeout(10)
             connection.sendall(HELD.replace(b"9\r\n", b"9999\r\nConnection: close\r\n") % b"x")
             assert answer(connection).startswith(b"HTTP/1.1 401")
             connection.sendall(b"x" * size)

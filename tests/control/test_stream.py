@@ -177,6 +177,14 @@ def test_it_ends_when_the_token_is_revoked_or_expires(control: Control) -> None:
         assert not [block for block in stream.blocks() if block[0].startswith("id:")]
     with streaming(control, token=expiring) as stream:
         assert all(block[0].startswith(":") for block in stream.blocks())
+    # An entry that its filter leaves out is enough to notice.
+    silent = control.post("/v1/tokens", {"name": "silent", "role": "admin"})
+    with streaming(control, "?action=nothing", token=silent["token"]) as stream:
+        assert stream.lines()[0].startswith(": ")
+        with control.service.store.write() as transaction:
+            transaction.tokens.revoke(silent["id"], control.service.clock.now())
+        add_host(control, "host-a")
+        assert stream.lines() == []
     assert monotonic() - begin < streams_module.HEARTBEAT_SECONDS
 
 

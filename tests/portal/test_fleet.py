@@ -18,6 +18,7 @@ from forenotice.portal.pages import fleet as page_module
 from forenotice.service import fleet, fleet_map, history, maintenance, overview, queries
 from forenotice.service.guests import Guests
 from forenotice.service.tick import tick
+from forenotice.store.journal import JournalFilter
 from forenotice.views.fleet import FactsChange, HostChange, NewGroup, NewHost, PolicyChange, VmChange
 
 HOST_ACTIONS = {"host-update", "host-reboot", "live-migration", "degraded-hardware", "hardware-failure"}
@@ -348,7 +349,7 @@ def test_the_policy_of_a_vm_is_changed(portal: Portal) -> None:
     windows = ["mon-fri 22:00-04:00 Europe/Berlin", "sat 00:00-06:00 UTC"]
     changed = {"listening": "never", "auto_approve_restart": True, "max_user_operations": 3, "windows": windows}
     assert policy(portal, "/vms/db") == NO_POLICY | changed
-    [entry] = history.page(portal.service, scope="vm:db", by="operator:admin").items
+    [entry] = history.page(portal.service, JournalFilter(scope="vm:db", by="operator:admin")).items
     assert (entry.action, entry.reason) == ("scope.policy_changed", "asleep")
     visitor.post("/vms/db/policy", {"listening": "auto"}, on="/vms/db")
     assert policy(portal, "/vms/db")["windows"] == []
@@ -443,7 +444,7 @@ def test_cordoning_and_back(portal: Portal) -> None:
     assert queries.host(portal.service, "host-d").cordoned
     visitor.post("/hosts/host-d/uncordon", on="/hosts/host-d")
     visitor.get("/hosts/host-d").shows("Host host-d takes VMs again.")
-    by_admin = history.page(portal.service, host="host-d", by="operator:admin").items
+    by_admin = history.page(portal.service, JournalFilter(host="host-d", by="operator:admin")).items
     assert [entry.action for entry in by_admin] == ["host.cordoned", "host.uncordoned"]
 
 

@@ -17,6 +17,7 @@ from forenotice.core.roles import Role, access
 from forenotice.portal.pages import history as page
 from forenotice.service import calls, fleet, history, maintenance, sessions, tokens
 from forenotice.service.calls import Call
+from forenotice.store.journal import JournalFilter
 from forenotice.store.transaction import Reader
 from forenotice.views.fleet import HostChange
 
@@ -152,7 +153,7 @@ def test_pages_follow_one_another(told: Portal, visitor: Visitor, monkeypatch: p
         assert ("data-live" in answer.html.partition('id="entries"')[2].partition(">")[0]) == ("after" not in path)
         following = re.search(r'<a class="button" href="([^"]*)">Earlier</a>', answer.html)
         path = following[1].replace("&amp;", "&") if following else ""
-    listed = history.page(told.service, limit=1000, newest_first=True, scope="group:web").items
+    listed = history.page(told.service, JournalFilter(scope="group:web"), limit=1000, newest_first=True).items
     assert seen == [entry.seq for entry in listed]
     assert len(seen) > 4
 

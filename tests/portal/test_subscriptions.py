@@ -16,6 +16,7 @@ from forenotice.delivery import subscriptions
 from forenotice.service import history
 from forenotice.service.calls import SYSTEM
 from forenotice.ssrf import EVERYWHERE, OutgoingClient
+from forenotice.store.journal import JournalFilter
 from forenotice.store.subscriptions import Delivery
 from forenotice.views.subscriptions import NewSubscription
 
@@ -121,7 +122,7 @@ def test_it_is_changed(portal: Portal) -> None:
     assert visitor.post(PAGER, asked, on=PAGER).location == PAGER
     changed = shown(portal)
     assert (changed.url, changed.types, changed.groups) == (URL + "2", ["forenotice.event.started"], "")
-    [entry] = history.page(portal.service, action="subscription.changed").items
+    [entry] = history.page(portal.service, JournalFilter(action="subscription.changed")).items
     assert entry.reason == "moved"
     assert "secret" not in entry.data["fields"]
     wrong = visitor.post(PAGER, {**asked, "url": "http://10.0.0.1/"}, status=400)

@@ -8,6 +8,7 @@ from tests.portal.running import Answer, Portal
 
 from forenotice.core import errors
 from forenotice.service import calls, history, tokens
+from forenotice.store.journal import JournalFilter
 
 ASKED = {"name": "deploy-bot", "role": "platform", "scopes": "", "expires_in": "90d", "reason": "for CI"}
 TOKEN = re.compile(r"fn_[\w-]{43}")
@@ -38,7 +39,7 @@ def test_a_token_is_made_and_shown_once(portal: Portal) -> None:
     listed = visitor.get("/tokens")
     listed.lacks(secret)
     listed.shows("deploy-bot Rotate deploy-bot … Revoke deploy-bot … platform all anywhere valid 20")
-    [entry] = history.page(portal.service, action="token.created", by="operator:admin").items
+    [entry] = history.page(portal.service, JournalFilter(action="token.created", by="operator:admin")).items
     assert (entry.data["name"], entry.reason) == ("deploy-bot", "for CI")
     asked = {"name": "shop", "role": "tenant", "scopes": "web,vm:db", "networks": "10.0.0.0/8, ::1"}
     shown(visitor.post("/tokens", {**ASKED, **asked, "expires_in": "never"}, on="/tokens", status=201))

@@ -25,6 +25,7 @@ from forenotice.service.calls import Call
 from forenotice.service.guests import Guests
 from forenotice.service.service import Service
 from forenotice.store.database import Store
+from forenotice.store.journal import JournalFilter
 from forenotice.store.worlds import Worlds
 from forenotice.views.fleet import HostChange, NewGroup, NewHost, PolicyChange, VmChange
 
@@ -188,7 +189,7 @@ class Rig:
         return queries.explain_event(self.service, event_id)
 
     def entries(self, **filters: Any) -> list[Any]:
-        return list(history.page(self.service, limit=10_000, **filters).items)
+        return list(history.page(self.service, JournalFilter(**filters), limit=10_000).items)
 
     def actions(self, **filters: Any) -> list[str]:
         return [entry.action for entry in self.entries(**filters)]

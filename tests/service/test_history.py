@@ -15,6 +15,7 @@ from forenotice.core.operations import Kind
 from forenotice.service import history, housekeeping, queries
 from forenotice.service.calls import Call
 from forenotice.store.database import Store
+from forenotice.store.journal import JournalFilter
 from forenotice.store.opener import open_store
 from forenotice.wire import document
 
@@ -26,7 +27,7 @@ def test_the_life_of_an_event_is_told_to_its_end(rig: Rig) -> None:
     (event,) = operation.events
     rig.approve("db", "vm:db", event.id)
     rig.run(120)
-    told = history.page(rig.service, event=event.id.lower()).items
+    told = history.page(rig.service, JournalFilter(event=event.id.lower())).items
     assert [entry.action for entry in told] == ["event.scheduled", "event.approved", "event.started", "event.completed"]
     assert told[-1].data["results"] == {"db": "done"}
     assert told[0].by == OPERATOR.actor
@@ -58,7 +59,7 @@ def test_an_export_ends_with_what_was_there_when_it_began(rig: Rig, monkeypatch:
     for page in pages:
         found += page
     assert found == before
-    assert list(history.everything(rig.service, vm="nobody")) == []
+    assert list(history.everything(rig.service, JournalFilter(vm="nobody"))) == []
 
 
 def test_what_is_old_and_over_is_forgotten_everywhere(rig: Rig) -> None:
@@ -74,7 +75,7 @@ def test_what_is_old_and_over_is_forgotten_everywhere(rig: Rig) -> None:
     assert pruned == replace(foretold, complete=True, dry_run=False)
     assert (pruned.operations, pruned.events, pruned.rollouts) == (1, 1, 0)
     assert pruned.kept == len(rig.actions(until=before)) > 0
-    assert {entry.operation for entry in history.page(rig.service, until=before).items} == {live.id}
+    assert {entry.operation for entry in history.page(rig.service, JournalFilter(until=before)).items} == {live.id}
     with pytest.raises(errors.NotFoundError):
         rig.operation(over)
     assert [each.id for each in queries.operations(rig.service).items] == [live.id]

@@ -24,6 +24,7 @@ from forenotice.core.selectors import Selector
 from forenotice.service import fleet, history, maintenance, overview, queries, tokens, visibility
 from forenotice.service.calls import Call
 from forenotice.store.database import Store
+from forenotice.store.journal import JournalFilter
 from forenotice.views.fleet import NewGroup, NewHost, PolicyChange
 
 TENANT = roles.access("tenant", "web")
@@ -49,9 +50,9 @@ def everything(rig: Rig, seen: Selector | None) -> dict[str, Any]:
         "groups": queries.groups,
         "operations": queries.operations,
         "events": queries.events,
-        "history": history.page,
     }
     found = {noun: ask(service, limit=1000, seen=seen) for noun, ask in lists.items()}
+    found["history"] = history.page(service, JournalFilter(seen=seen), limit=1000)
     one: dict[str, tuple[Callable[..., Any], ...]] = {
         "vms": (queries.vm,),
         "groups": (queries.group,),
@@ -116,12 +117,13 @@ def test_what_tenants_did_is_told_with_from_where_and_why(rig: Rig) -> None:
 def test_what_is_not_shown_cannot_be_filtered_for(rig: Rig) -> None:
     [operation] = rig.schedule(Kind.RESTART, "web-0", call=PLATFORM)
     for filters in ({"by": PLATFORM.actor}, {"rollout": "r"}, {"scope": "group:pool"}, {"vm": "db"}):
-        assert history.page(rig.service, seen=TENANT.scopes, **filters).items == []  # type: ignore[arg-type]
-        assert list(history.everything(rig.service, seen=TENANT.scopes, **filters)) == []
-    assert history.page(rig.service, by=PLATFORM.actor).items
-    shown = history.page(rig.service, by="operator", seen=TENANT.scopes).items
+        wanted = JournalFilter(seen=TENANT.scopes, **filters)  # type: ignore[arg-type]
+        assert history.page(rig.service, wanted).items == []
+        assert list(history.everything(rig.service, wanted)) == []
+    assert history.page(rig.service, JournalFilter(by=PLATFORM.actor)).items
+    shown = history.page(rig.service, JournalFilter(by="operator", seen=TENANT.scopes)).items
     assert {(entry.action, entry.by) for entry in shown} == {("event.scheduled", "operator")}
-    assert history.page(rig.service, operation=operation.id, seen=TENANT.scopes).items
+    assert history.page(rig.service, JournalFilter(operation=operation.id, seen=TENANT.scopes)).items
 
 
 Ask = Callable[[Rig, str], Any]
@@ -259,7 +261,7 @@ def add(rig: Rig) -> Any:
 
 def told(rig: Rig, scopes: Selector) -> str:
     """All that somebody with these scopes can be told."""
-    exported = [each for some in history.everything(rig.service, seen=scopes) for each in some]
+    exported = [each for some in history.everything(rig.service, JournalFilter(seen=scopes)) for each in some]
     access = Access(role=Role.TENANT, scopes=scopes)
     picture = overview.now(rig.service, access, since=rig.clock.now() - timedelta(days=1), most=100)
     return msgspec.json.encode([everything(rig, scopes), exported, picture]).decode()

@@ -215,19 +215,13 @@ def _because(call: Call, body: rollout_views.Because | None) -> Call:
 
 def list_history(request: ApiRequest, query: parameters.HistoryQuery) -> Page[history_views.Entry]:
     """Everything that happened, from the journal. What is new meanwhile changes no page that follows."""
-    return history.page(
-        request.service,
-        after=query.after,
-        limit=query.limit,
-        newest_first=query.newest_first,
-        seen=request.seen,
-        **query.filters(request.access),
-    )
+    wanted = query.filter(request.access)
+    return history.page(request.service, wanted, after=query.after, limit=query.limit, newest_first=query.newest_first)
 
 
 def export_history(request: ApiRequest, query: parameters.ExportQuery) -> StreamingResponse:
     """All that fits, oldest first, as a stream that ends with what had happened when it was asked for."""
-    pages = history.everything(request.service, seen=request.seen, **query.filters(request.access))
+    pages = history.everything(request.service, query.filter(request.access))
     return export.streamed(query.format, pages, request.is_allowed)
 
 

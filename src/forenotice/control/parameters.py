@@ -11,6 +11,7 @@ from forenotice.core.journal import OF_TOKENS
 from forenotice.core.operations import EventType, Kind, Status
 from forenotice.core.roles import Access, Need
 from forenotice.core.rollouts import RolloutHostStatus, RolloutStatus
+from forenotice.store.journal import JournalFilter
 from forenotice.validation import pattern
 from forenotice.views import base
 from forenotice.views.base import HOST_PATTERN, PATTERN, SCOPE_PATTERN, Name, Word
@@ -153,16 +154,22 @@ class EntryFilter(_EntryQuery):
     since: Annotated[TimeText | None, Meta(description="From this moment on.")] = None
     until: Annotated[TimeText | None, Meta(description="Before this moment.")] = None
 
-    def filters(self, access: Access) -> dict[str, Any]:
-        """As the service takes them, without what only administrators see."""
-        return {
-            **{name: getattr(self, name) for name in EntryFilter.__struct_fields__},
-            "operation": self.operation and self.operation.lower(),
-            "rollout": self.rollout and self.rollout.lower(),
-            "since": self.since and base.read_moment(self.since, "since in the query"),
-            "until": self.until and base.read_moment(self.until, "until in the query"),
-            "without": None if access.may(Need.ADMINISTER) else OF_TOKENS,
-        }
+    def filter(self, access: Access) -> JournalFilter:
+        """As the service takes it, without what the caller may not see."""
+        return JournalFilter(
+            action=self.action,
+            scope=self.scope,
+            event=self.event,
+            operation=self.operation and self.operation.lower(),
+            rollout=self.rollout and self.rollout.lower(),
+            host=self.host,
+            vm=self.vm,
+            by=self.by,
+            since=base.read_moment(self.since, "since in the query") if self.since else None,
+            until=base.read_moment(self.until, "until in the query") if self.until else None,
+            without=None if access.may(Need.ADMINISTER) else OF_TOKENS,
+            seen=access.scopes,
+        )
 
 
 class HistoryQuery(EntryFilter):

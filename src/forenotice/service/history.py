@@ -2,14 +2,13 @@
 
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
 from forenotice.core import errors
 from forenotice.core.draft import World
-from forenotice.core.selectors import Selector
 from forenotice.service import views, visibility
 from forenotice.service.calls import Call, command, recalled
 from forenotice.service.service import Service, UnitOfWork
@@ -22,6 +21,7 @@ MANY = 1000
 """Entries that an export holds at once."""
 YOUNGEST = timedelta(days=1)
 """What is younger stays: guests may still approve what has just ended, and keys of commands are remembered so long."""
+EVERYTHING = JournalFilter()
 REMOVED = ("entries", "operations", "events", "rollouts")
 PATIENCE_SECONDS = 20.0
 """After this an answer is due, whatever is left; asking again goes on."""
@@ -29,46 +29,43 @@ PATIENCE_SECONDS = 20.0
 
 def page(
     service: Service,
+    wanted: JournalFilter = EVERYTHING,
     *,
     after: int | None = None,
     limit: int = 100,
     newest_first: bool = False,
-    seen: Selector | None = None,
-    **filters: Any,
 ) -> Page[history.Entry]:
-    """Filters as in the store's journal. Newest first, what follows an entry in the list came before it in time."""
-    _require_zones(filters)
-    if not visibility.may_ask_for(filters, seen):
+    """Newest first, what follows an entry in the list came before it in time."""
+    _require_zones(wanted.since, wanted.until)
+    if not visibility.may_ask_for(wanted.seen, by=wanted.by, rollout=wanted.rollout):
         return Page(items=[], next=None)
     place: dict[str, Any] = {} if after is None else {"before" if newest_first else "after": after}
     with service.store.read() as reader:
-        found = reader.journal.page(
-            JournalFilter(seen=seen, **filters), limit=limit, newest_first=newest_first, **place
-        )
-    items = [views.entry(seq, visibility.entry(entry, seen)) for seq, entry in found]
+        found = reader.journal.page(wanted, limit=limit, newest_first=newest_first, **place)
+    items = [views.entry(seq, visibility.entry(entry, wanted.seen)) for seq, entry in found]
     return base.page(items, limit, "seq")
 
 
-def everything(service: Service, *, seen: Selector | None = None, **filters: Any) -> Iterator[list[history.Entry]]:
+def everything(service: Service, wanted: JournalFilter = EVERYTHING) -> Iterator[list[history.Entry]]:
     """All that fits and is there now, oldest first, in lists; each is read on its own, as slowly as one likes."""
-    _require_zones(filters)
-    if not visibility.may_ask_for(filters, seen):
+    _require_zones(wanted.since, wanted.until)
+    if not visibility.may_ask_for(wanted.seen, by=wanted.by, rollout=wanted.rollout):
         return
     with service.store.read() as reader:
         last = reader.journal.last()
     after, end = 0, last[0] + 1 if last else 1
     while True:
         with service.store.read() as reader:
-            found = reader.journal.page(JournalFilter(seen=seen, **filters), after=after, before=end, limit=MANY)
+            found = reader.journal.page(wanted, after=after, before=end, limit=MANY)
         if found:
-            yield [views.entry(seq, visibility.entry(entry, seen)) for seq, entry in found]
+            yield [views.entry(seq, visibility.entry(entry, wanted.seen)) for seq, entry in found]
         if len(found) < MANY:
             return
         after = found[-1][0]
 
 
-def _require_zones(filters: Mapping[str, Any]) -> None:
-    for bound in (filters.get(name) for name in ("since", "until", "before")):
+def _require_zones(*bounds: datetime | None) -> None:
+    for bound in bounds:
         if bound is not None and bound.tzinfo is None:
             raise errors.RefusedError("a time needs its zone: write 2026-01-31T12:00:00Z")
 
@@ -76,7 +73,7 @@ def _require_zones(filters: Mapping[str, Any]) -> None:
 def prune(service: Service, call: Call, *, before: datetime, dry_run: bool = False) -> history.Pruned:
     """Remove entries before a moment, except for live events and what is still to be delivered."""
     now = service.clock.now()
-    _require_zones({"before": before})
+    _require_zones(before)
     if before > now - YOUNGEST:
         raise errors.RefusedError("the history of the last 24 hours stays: give a moment before that")
     if dry_run:

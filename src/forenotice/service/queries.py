@@ -119,7 +119,7 @@ def operations(
     **how: Any,
 ) -> Page[maintenance.Operation]:
     """Filters as in the store's list."""
-    if not visibility.may_ask_for(how, seen):
+    if not visibility.may_ask_for(seen, rollout=how.get("rollout")):
         return base.page([], limit, "id")
     with service.store.read() as reader:
         found = reader.operations.page(

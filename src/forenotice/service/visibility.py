@@ -99,10 +99,9 @@ def entry(entry: Entry, seen: Selector | None) -> Entry:
     )
 
 
-def may_ask_for(filters: Mapping[str, object], seen: Selector | None) -> bool:
+def may_ask_for(seen: Selector | None, *, by: str | None = None, rollout: str | None = None) -> bool:
     """What is not shown cannot be guessed by filtering for it either."""
-    by = str(filters.get("by") or "")
-    return seen is None or (author(by) == by and filters.get("rollout") is None)
+    return seen is None or (author(by or "") == (by or "") and rollout is None)
 
 
 def explanation(draft: Draft, found: Explanation, seen: Selector | None) -> Explanation:

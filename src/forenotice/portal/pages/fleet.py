@@ -19,6 +19,7 @@ from forenotice.portal.page import PageRequest, Pages
 from forenotice.portal.pages.act import actions_on
 from forenotice.portal.renderer import span
 from forenotice.service import fleet, fleet_map, history, overview, queries
+from forenotice.store.journal import JournalFilter
 from forenotice.views.fleet import HostChange, Policy, PolicyChange
 from forenotice.views.history import Entry
 
@@ -241,7 +242,8 @@ def _recent(visit: PageRequest, *about: Mapping[str, Any]) -> list[Entry]:
     """The newest entries about any of these."""
     found: dict[int, Entry] = {}
     for filters in about:
-        entries = history.page(visit.service, limit=RECENT_ENTRIES, newest_first=True, seen=visit.seen, **filters)
+        wanted = JournalFilter(seen=visit.seen, **filters)
+        entries = history.page(visit.service, wanted, limit=RECENT_ENTRIES, newest_first=True)
         found |= {entry.seq: entry for entry in entries.items}
     return sorted(found.values(), key=lambda entry: -entry.seq)[:RECENT_ENTRIES]
 

@@ -15,6 +15,7 @@ from forenotice.core.journal import OF_TOKENS
 from forenotice.core.roles import Need
 from forenotice.portal.page import PageRequest, Pages
 from forenotice.service import history
+from forenotice.store.journal import JournalFilter
 from forenotice.views import wording
 
 SHOWN = 50
@@ -48,10 +49,8 @@ def show(visit: PageRequest) -> Response:
     }
     try:
         asked = visit.asked(HistoryQuery, {**_in_utc(_meant(visit, given)), **_kept(visit, "after")})
-        filters = asked.filters(visit.access)
-        found = history.page(
-            visit.service, after=asked.after, limit=SHOWN, newest_first=True, seen=visit.seen, **filters
-        )
+        wanted = asked.filter(visit.access)
+        found = history.page(visit.service, wanted, after=asked.after, limit=SHOWN, newest_first=True)
     except errors.RefusedError as error:
         return visit.page("history.html", status=400, error=error.message, entries=[], next_url="", **context)
     next_url = f"/history?{urlencode({**given, 'after': found.next})}" if found.next else ""
@@ -61,8 +60,7 @@ def show(visit: PageRequest) -> Response:
 @pages.get("/history/export", needs=Need.SEE)
 def export(visit: PageRequest) -> Response:
     asked = visit.asked(ExportQuery, {**_in_utc(_meant(visit, _given(visit))), **_kept(visit, "format")})
-    filters = asked.filters(visit.access)
-    found = history.everything(visit.service, seen=visit.seen, **filters)
+    found = history.everything(visit.service, asked.filter(visit.access))
     return exports.streamed(asked.format, found, visit.is_allowed)
 
 
@@ -82,7 +80,7 @@ def _qualified(visit: PageRequest, name: str, value: str) -> str:
     for noun in BARE[name]:
         wanted = f"{noun}:{value}" if noun else value
         filters: dict[str, Any] = {name: wanted}
-        if history.page(visit.service, limit=1, seen=visit.seen, **filters).items:
+        if history.page(visit.service, JournalFilter(seen=visit.seen, **filters), limit=1).items:
             return wanted
     return value
 

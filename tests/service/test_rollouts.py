@@ -97,16 +97,12 @@ def progress(rig: Rolling, found: str) -> list[tuple[int, list[int], dict[str, i
 
 
 def test_it_goes_from_wave_to_wave_as_planned_and_ends(rig: Rolling) -> None:
-    before = rig.journal, fleet.export(rig.service), queries.operations(rig.service), every(rig.service), rig.next_due
+    def everything() -> object:
+        return rig.journal, fleet.export(rig.service), queries.operations(rig.service), every(rig.service), rig.next_due
+
+    before = everything()
     plan = rollouts.plan(rig.service, request(batch=2))
-    # A plan changes nothing.
-    assert before == (
-        rig.journal,
-        fleet.export(rig.service),
-        queries.operations(rig.service),
-        every(rig.service),
-        rig.next_due,
-    )
+    assert everything() == before, "a plan changes nothing"
     found = rig.start(batch=2)
     assert rig.show(found).waves == 3
     hosts = {host.host: host for host in rollouts.hosts(rig.service, found).items}

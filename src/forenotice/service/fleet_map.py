@@ -40,11 +40,14 @@ def by_host(service: Service, *, after: str | None = None, rows: int = ROWS) -> 
         places = reader.vms.placed_on([host.name for host, _ in shown], MOST_VMS)
         states = _states(service, reader, places)
     made = [
-        (_row("host", host.name, vms, cordoned=host.cordoned, labels=dict(host.labels)), host.name)
+        (
+            _row("host", host.name, vms, cordoned=host.cordoned, labels=dict(host.labels)),
+            [place for place in places if place.host == host.name],
+            MOST_SHOWN,
+        )
         for host, vms in shown
     ]
-    found = [(row, [place for place in places if place.host == name], MOST_SHOWN) for row, name in made]
-    return _map(found, states, shown[-1][0].name if more else None)
+    return _map(made, states, shown[-1][0].name if more else None)
 
 
 def by_group(

@@ -168,15 +168,18 @@ def test_a_link_that_the_owner_of_the_directory_puts_in_the_way_is_left_alone(
     secret.chmod(0o600)
     directory = tmp_path / "theirs"
     directory.mkdir()
-    swapped: list[Path] = []
+    real, swapped = open, []
 
-    def swap(_: int) -> None:
-        swapped.extend(directory.iterdir())
-        swapped[0].unlink()
-        swapped[0].symlink_to(secret)
+    def swap(path: str, mode: str) -> Any:
+        file = real(path, mode)
+        swapped.append(path)
+        os.remove(path)
+        os.symlink(secret, path)
+        return file
 
-    monkeypatch.setattr(os, "fsync", swap)
-    flag(directory / "flag").run()
+    with monkeypatch.context() as patched:
+        patched.setattr("builtins.open", swap)
+        flag(directory / "flag").run()
     assert swapped
     assert (secret.stat().st_mode & 0o777, secret.read_text()) == (0o600, "root's")
 

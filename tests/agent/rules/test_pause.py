@@ -13,7 +13,7 @@ from forenotice.agent.rules.pause import TICK, Lapse, Reading, measure
 from forenotice.agent.rules.saga import Pause
 
 ROUNDING = 1e-6
-UNHURRIED = settings(deadline=None)
+UNHURRIED = settings(deadline=None, max_examples=50)
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,16 @@ COMPUTE: Mapping[str, object] = {
 }
 
 
+VALUES: Mapping[str, tuple[str, object]] = {
+    "other-resource-type": ("ResourceType", "VM"),
+    "no-resources": ("Resources", []),
+    "no-description-text": ("Description", None),
+    "other-source": ("EventSource", "Nobody"),
+    "duration-as-text": ("DurationInSeconds", "5"),
+}
+"""Of events, by the mistake that they are."""
+
+
 @dataclass
 class Event:
     id: str
@@ -98,8 +108,9 @@ class WrongServer:
         self._approved: set[str] = set()
         self.url = ""
 
-    def has(self, mistake: str) -> bool:
-        return mistake in self._mistakes
+    def has(self, *mistakes: str) -> bool:
+        """Any of them."""
+        return not self._mistakes.isdisjoint(mistakes)
 
     # Its one event
 
@@ -146,7 +157,7 @@ class WrongServer:
             return
         if age < (self._lasts / 3 if self.has("briefly-started") else self._lasts):
             return
-        if event.status == "Started" and (self.has("completed-shown") or self.has("completed-stays")):
+        if event.status == "Started" and self.has("completed-shown", "completed-stays"):
             self._become(event, "Completed")
             return
         if self.has("completed-stays"):
@@ -186,40 +197,35 @@ class WrongServer:
         return status, headers, body
 
     def _serve(self, asked: Asked) -> Reply:
-        if asked.protocol == "HTTP/1.0" and self.has("http-1-0-refused"):
-            raise Refusal(505, "HTTP/1.1 only")
-        if "expect" in asked.headers and self.has("expectation-failed"):
-            raise Refusal(417, "Expectation failed")
-        split = urlsplit(asked.target)
-        if split.netloc and self.has("absolute-form-unknown"):
-            raise Refusal(404, "Not found")
+        split, headers = urlsplit(asked.target), asked.headers
         path = split.path if self.has("path-case") else split.path.lower()
+        self._refuse(asked.protocol == "HTTP/1.0" and self.has("http-1-0-refused"), 505)
+        self._refuse("expect" in headers and self.has("expectation-failed"), 417)
+        self._refuse(bool(split.netloc) and self.has("absolute-form-unknown"), 404)
         serve, methods = self._place(path)
-        like_get = asked.method == "HEAD" and self.has("head-like-get")
-        if asked.method not in methods and not like_get:
+        if asked.method not in methods and not (asked.method == "HEAD" and self.has("head-like-get")):
             allow = {} if self.has("no-allow") else {"Allow": ", ".join(methods)}
             raise Refusal(404 if self.has("not-found-for-method") else 405, "Not allowed", allow)
         pairs = parse_qsl(split.query)
         query = dict(pairs)
-        if "x-forwarded-for" in asked.headers and not self._lets(asked, "no-proxy-check", "proxy-unchecked-on-post"):
-            raise Refusal(400, "Forwarded")
-        if ("forwarded" in asked.headers or "via" in asked.headers) and not self.has("via-accepted"):
-            raise Refusal(400, "Forwarded")
-        host = asked.headers.get("host")
-        if host is None and asked.protocol == "HTTP/1.1" and not self.has("no-host-accepted"):
-            raise Refusal(400, "No host")
-        if host is not None and not host.startswith("127.") and not self.has("any-host"):
-            raise Refusal(400, "Another's host")
-        if len(pairs) != len(query) and not self._lets(asked, "repeated-accepted", "repeated-on-post"):
-            raise Refusal(400, "Given twice")
+        on_post = asked.method == "POST"
+        checks_proxy = not self.has("no-proxy-check") and not (on_post and self.has("proxy-unchecked-on-post"))
+        self._refuse("x-forwarded-for" in headers and checks_proxy)
+        self._refuse(("forwarded" in headers or "via" in headers) and not self.has("via-accepted"))
+        host = headers.get("host")
+        self._refuse(host is None and asked.protocol == "HTTP/1.1" and not self.has("no-host-accepted"))
+        self._refuse(host is not None and not host.startswith("127.") and not self.has("any-host"))
+        checks_twice = not self.has("repeated-accepted") and not (on_post and self.has("repeated-on-post"))
+        self._refuse(len(pairs) != len(query) and checks_twice)
         misordered = self.has("version-before-header") and path == "/metadata/scheduledevents"
         if misordered and query.get("api-version") not in self._versions:
             self._refuse_version()
         self._check_header(asked, query)
         return serve(asked, path, query)
 
-    def _lets(self, asked: Asked, always: str, on_post: str) -> bool:
-        return self.has(always) or (asked.method == "POST" and self.has(on_post))
+    def _refuse(self, wrong: bool, status: int = 400) -> None:
+        if wrong:
+            raise Refusal(status, "Refused")
 
     def _place(self, path: str) -> tuple[Callable[[Asked, str, dict[str, str]], Reply], list[str]]:
         if path == "/metadata/scheduledevents":
@@ -254,18 +260,15 @@ class WrongServer:
 
     def _scheduled_events(self, asked: Asked, path: str, query: Mapping[str, str]) -> Reply:
         version = query.get("api-version", "")
-        if self.has("latest-accepted") and version == "latest":
+        if self.has("version-unread") or (self.has("latest-accepted") and version == "latest"):
             version = VERSIONS[-1]
-        if self.has("version-unread"):
-            version = VERSIONS[-1]
-        if path.count("/") > 2 or version not in self._versions or self._is_left_out(version):
-            if not self._lets(asked, "no-version-check", "version-unchecked-on-post") or path.count("/") > 2:
+        left_out = version == "2019-04-01" and self.has("version-not-served")
+        if path.count("/") > 2 or version not in self._versions or left_out:
+            unchecked = asked.method == "POST" and self.has("version-unchecked-on-post")
+            if path.count("/") > 2 or not (unchecked or self.has("no-version-check")):
                 self._refuse_version()
             version = self._versions[-1]
         return self._approve(asked) if asked.method == "POST" else self._poll(asked, version)
-
-    def _is_left_out(self, version: str) -> bool:
-        return version == "2019-04-01" and self.has("version-not-served")
 
     # The document
 
@@ -341,17 +344,15 @@ class WrongServer:
             "EventId": event.id,
             "EventStatus": event.status.lower() if self.has("lower-case-status") else event.status,
             "EventType": self._kind,
-            "ResourceType": "VM" if self.has("other-resource-type") else "VirtualMachine",
-            "Resources": [] if self.has("no-resources") else [f"{prefix}web-0"],
+            "ResourceType": "VirtualMachine",
+            "Resources": [f"{prefix}web-0"],
             "NotBefore": self._not_before(event, version),
-            "Description": None if self.has("no-description-text") else self._described(version),
-            "EventSource": "Nobody" if self.has("other-source") else "User",
-            "DurationInSeconds": "5" if self.has("duration-as-text") else -1,
+            "Description": f"Something of {version}" if self.has("description-by-version") else "Something",
+            "EventSource": "User",
+            "DurationInSeconds": -1,
+            **{key: value for mistake, (key, value) in VALUES.items() if self.has(mistake)},
         }
         return {key: everything[key] for key in keys if key != "EventId" or not self.has("no-id")}
-
-    def _described(self, version: str) -> str:
-        return f"Something of {version}" if self.has("description-by-version") else "Something"
 
     def _not_before(self, event: Event, version: str) -> str:
         if event.status != "Scheduled" and not self.has("not-before-kept"):
@@ -373,17 +374,15 @@ class WrongServer:
     # Approving
 
     def _approve(self, asked: Asked) -> Reply:
-        if "if-none-match" in asked.headers and self.has("tag-on-post"):
-            raise Refusal(412, "Precondition failed")
-        if self.has("unchanged-on-post") and asked.headers.get("if-none-match") == self._tag():
+        headers = asked.headers
+        self._refuse("if-none-match" in headers and self.has("tag-on-post"), 412)
+        if self.has("unchanged-on-post") and headers.get("if-none-match") == self._tag():
             return 304, {"ETag": self._tag()}, b""
-        if asked.headers.get("content-type") == "application/x-www-form-urlencoded" and self.has("form-refused"):
-            raise Refusal(415, "JSON only")
-        event_ids = self._requested(
-            b"" if "transfer-encoding" in asked.headers and self.has("chunks-unread") else asked.body
-        )
-        if self.has("all-refused"):
-            raise Refusal(400, "No such event")
+        form = headers.get("content-type") == "application/x-www-form-urlencoded"
+        self._refuse(form and self.has("form-refused"), 415)
+        unread = "transfer-encoding" in headers and self.has("chunks-unread")
+        event_ids = self._requested(b"" if unread else asked.body)
+        self._refuse(self.has("all-refused"))
         live = {self._event.id} if self._event else set()
         known = live if self.has("forgets-the-ended") else live | self._ended
         if not self.has("id-case"):
@@ -394,8 +393,7 @@ class WrongServer:
             if self._event is not None and self.has("starts-though-refused"):
                 self._start(self._event)
             raise Refusal(400, "No such event")
-        if self.has("only-once") and self._approved & set(event_ids):
-            raise Refusal(409, "Approved already")
+        self._refuse(self.has("only-once") and bool(self._approved & set(event_ids)), 409)
         self._approved |= set(event_ids)
         event = self._event
         if event is not None and (event.id if self.has("id-case") else event.id.upper()) in event_ids:
@@ -404,10 +402,8 @@ class WrongServer:
         return 202 if self.has("answers-202") else 200, {}, body
 
     def _requested(self, body: bytes) -> list[str]:
-        if len(body) > 65536 and not self.has("large-accepted"):
-            raise Refusal(400, "Too large")
-        if len(body) > 200 and self.has("only-small-accepted"):
-            raise Refusal(400, "Too large")
+        self._refuse(len(body) > 65536 and not self.has("large-accepted"))
+        self._refuse(len(body) > 200 and self.has("only-small-accepted"))
         try:
             found: Any = json.loads(body)
             requests = found["StartRequests"]
@@ -416,12 +412,10 @@ class WrongServer:
             if self.has("malformed-accepted"):
                 return []
             raise Refusal(400, "Malformed") from None
-        if not event_ids and not self.has("empty-list-accepted"):
-            raise Refusal(400, "Empty")
-        if "DocumentIncarnation" in found and self.has("number-beside-refused"):
-            raise Refusal(400, "No number")
-        if set(found) - {"StartRequests", "DocumentIncarnation"} and self.has("unknown-keys-refused"):
-            raise Refusal(400, "Unknown keys")
+        self._refuse(not event_ids and not self.has("empty-list-accepted"))
+        self._refuse("DocumentIncarnation" in found and self.has("number-beside-refused"))
+        unknown = set(found) - {"StartRequests", "DocumentIncarnation"}
+        self._refuse(bool(unknown) and self.has("unknown-keys-refused"))
         return event_ids[:1] if self.has("first-only") else event_ids
 
     # What a VM is told of itself
@@ -441,8 +435,7 @@ class WrongServer:
             compute["name"] = "WEB-0"
         if path == "/metadata/instance":
             return self._json({"compute": compute, "network": {"interface": []}})
-        if query.get("format") != "text" and not self.has("leaf-in-json"):
-            raise Refusal(400, "format=text")
+        self._refuse(query.get("format") != "text" and not self.has("leaf-in-json"))
         name = str(compute["name"])
         return 200, {"Content-Type": "text/plain"}, (f'"{name}"' if self.has("leaf-quoted") else name).encode()
 

@@ -75,20 +75,13 @@ def test_every_key_has_its_place() -> None:
 )
 def test_iso_and_rfc_1123_dates(text: str) -> None:
     assert only(NotBefore=text).deadline == NOT_BEFORE
-
-
-def test_a_day_of_one_digit() -> None:
     assert only(NotBefore="Fri, 1 Apr 2022 22:26:58 GMT").deadline == NOT_BEFORE.replace(day=1)
 
 
-@pytest.mark.parametrize("text", ["", None, ..., " "])
-def test_started_with_blank_not_before(text: object) -> None:
+@pytest.mark.parametrize("text", ["", None, ..., " ", "2999-01-01T00:00:00Z"])
+def test_what_has_started_has_no_deadline_even_if_an_emulator_shows_one(text: object) -> None:
     event = only(EventStatus="Started", NotBefore=text)
     assert (event.started, event.deadline, event.seconds_left) == (True, None, 0.0)
-
-
-def test_what_has_started_has_no_deadline_even_if_an_emulator_shows_one() -> None:
-    assert only(EventStatus="Started", NotBefore="2999-01-01T00:00:00Z").seconds_left == 0
 
 
 UNREADABLE = [
@@ -124,37 +117,18 @@ def test_keys_may_be_missing_or_unknown() -> None:
     assert event.resource_type == "VirtualMachine"
 
 
-@pytest.mark.parametrize(
-    ("sent", "read"), [(0, 0), (-1, -1), ("9", 9), (5.0, 5), (None, None), ("long", None), ([], None)]
-)
-def test_durations(sent: object, read: int) -> None:
-    assert only(DurationInSeconds=sent).duration_seconds == read
+def test_durations() -> None:
+    for sent, read in ((0, 0), (-1, -1), ("9", 9), (5.0, 5), (None, None), ("long", None), ([], None)):
+        assert only(DurationInSeconds=sent).duration_seconds == read
 
 
-@pytest.mark.parametrize(
-    ("sent", "read"),
-    [
-        (1, 1),
-        ("7", 7),
-        (" 7 ", 7),
-        (2**70, 2**70),
-        (0, 0),
-        (2.0, 2),
-        (None, 0),
-        ("many", 0),
-        ("9" * 5000, 0),
-        ([], 0),
-        ({"a": 1}, 0),
-    ],
-)
-def test_an_odd_incarnation_costs_nothing(sent: object, read: int) -> None:
-    found = decode(document(EVENT, incarnation=sent))
-    assert (found.incarnation, len(found.events)) == (read, 1)
-
-
-@pytest.mark.parametrize("number", ["9" * 5000, "1e400", "-1e400", "1.5e308"], ids=lambda number: number[:9])
-def test_an_incarnation_beyond_all_bounds_costs_nothing(number: str) -> None:
-    assert len(decode(document(EVENT, incarnation=7).replace(b"7", number.encode(), 1)).events) == 1
+def test_an_odd_incarnation_costs_nothing() -> None:
+    numbers = {1: 1, "7": 7, " 7 ": 7, 2**70: 2**70, 0: 0, 2.0: 2, None: 0, "many": 0, "9" * 5000: 0}
+    for sent, read in (*numbers.items(), ([], 0), ({"a": 1}, 0)):
+        found = decode(document(EVENT, incarnation=sent))
+        assert (found.incarnation, len(found.events)) == (read, 1)
+    for number in ("9" * 5000, "1e400", "-1e400", "1.5e308"):
+        assert len(decode(document(EVENT, incarnation=7).replace(b"7", number.encode(), 1)).events) == 1
 
 
 def test_a_byte_order_mark_is_no_harm() -> None:
@@ -193,7 +167,7 @@ keys = st.sampled_from(["DocumentIncarnation", "Events", *EVENT])
 anything = st.recursive(
     st.none() | st.booleans() | st.floats(allow_nan=False, allow_infinity=False) | st.integers() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4) | keys, inner, max_size=5),
-    max_leaves=12,
+    max_leaves=6,
 )
 documents_of_sorts = st.fixed_dictionaries(
     {"DocumentIncarnation": st.integers() | anything, "Events": st.lists(st.dictionaries(keys, anything)) | anything}
@@ -216,7 +190,7 @@ def test_garbage_is_refused_or_read_but_never_breaks(body: bytes) -> None:
 
 @given(
     st.lists(
-        st.dictionaries(st.sampled_from(list(EVENT)), anything, max_size=9).map(lambda odd: EVENT | odd), max_size=4
+        st.dictionaries(st.sampled_from(list(EVENT)), anything, max_size=3).map(lambda odd: EVENT | odd), max_size=3
     )
 )
 def test_events_with_odd_values_keep_their_number_or_are_refused(events: list[dict[str, Any]]) -> None:

@@ -5,7 +5,7 @@ import ssl
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from time import monotonic
 
@@ -55,12 +55,6 @@ def test_every_framing_is_read(whole: bytes) -> None:
         assert [ask(connection).body, ask(connection).body] == [b"{}", b"{}"]
 
 
-def test_a_connection_is_used_again() -> None:
-    with connected(answer(body=b"a")) as (connection, server):
-        assert [ask(connection).body for _ in range(5)] == [b"a"] * 5
-    assert len(server.connections) == 1
-
-
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_a_connection_that_was_closed_meanwhile_is_not_used(method: str) -> None:
     closing = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
@@ -81,36 +75,34 @@ def answer_and_close(server: socket.socket, data: bytes) -> None:
         accepted.sendall(data)
 
 
-@pytest.mark.parametrize(("method", "again"), [("GET", True), ("POST", False)])
-def test_only_a_get_is_sent_again_when_a_kept_connection_ends_just_then(method: str, again: bool) -> None:
-    with connected(answer(), None, answer()) as (connection, server):
-        ask(connection)
-        if again:
-            assert ask(connection, method).status == 200
-        else:
-            with pytest.raises(ConnectionError):
-                ask(connection, method)
-    assert len(server.asked) == (3 if again else 2)
+HALF = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 9\r\n\r\n{"
 
 
-def test_a_new_connection_that_ends_is_not_asked_again() -> None:
-    with connected(None) as (connection, server), pytest.raises(ConnectionError):
-        ask(connection)
-    assert len(server.asked) == 1
-
-
-def test_an_answer_that_has_begun_is_not_asked_for_again() -> None:
-    with connected(answer(), b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 9\r\n\r\n{") as (
-        connection,
-        server,
-    ):
-        ask(connection)
-        with pytest.raises(ProtocolError, match="not valid HTTP"):
+@pytest.mark.parametrize(
+    ("method", "responses", "failure", "sent"),
+    [
+        # Only a GET is sent again, when a kept connection ends just then and nothing of a response has come.
+        ("GET", [answer(), None, answer()], None, 3),
+        ("POST", [answer(), None, answer()], ConnectionError, 2),
+        ("GET", [None], ConnectionError, 1),
+        ("GET", [answer(), HALF], ProtocolError, 2),
+    ],
+)
+def test_what_is_sent_again(
+    method: str, responses: list[bytes | None], failure: type[Exception] | None, sent: int
+) -> None:
+    with connected(*responses) as (connection, server):
+        if len(responses) > 1:
             ask(connection)
-    assert len(server.asked) == 2
+        with pytest.raises(failure) if failure else nullcontext():
+            assert ask(connection, method).status == 200
+    assert len(server.asked) == sent
 
 
-def test_bytes_that_nobody_asked_for_are_no_answer_to_the_next_question() -> None:
+def test_a_connection_is_used_again_unless_stray_bytes_came() -> None:
+    with connected(answer(body=b"a")) as (connection, server):
+        assert [ask(connection).body for _ in range(5)] == [b"a"] * 5
+    assert len(server.connections) == 1
     with connected(answer(body=b"1") + answer(body=b"stray"), answer(body=b"2")) as (connection, _server):
         assert [ask(connection).body, ask(connection).body] == [b"1", b"2"]
 
@@ -135,10 +127,9 @@ def test_what_is_no_answer_or_too_much_is_refused(strange: bytes) -> None:
 
 def test_what_cannot_be_sent_is_refused() -> None:
     with connected(answer()) as (connection, _server):
-        with pytest.raises(ProtocolError, match="cannot be sent"):
-            connection.request("GET", "/x y", {}, timeout=SOON, largest=1)
-        with pytest.raises(ProtocolError, match="cannot be sent"):
-            connection.request("GET", "/x", {"A": "b\r\nC: d"}, timeout=SOON, largest=1)
+        for target, headers in (("/x y", {}), ("/x", {"A": "b\r\nC: d"})):
+            with pytest.raises(ProtocolError, match="cannot be sent"):
+                connection.request("GET", target, headers, timeout=SOON, largest=1)
 
 
 def test_the_deadline_is_for_the_whole_answer() -> None:

@@ -156,20 +156,18 @@ def test_refusals_are_answered_within_the_rate_and_then_the_connection_is_closed
         assert client.is_closed()
 
 
-def test_an_unknown_caller_that_floods_is_closed_too() -> None:
-    with running(options=Options(rate=0.1, burst=5)) as server, server.connect("127.9.9.9") as client:
-        client.send(request() * 100)
-        assert client.statuses(6) == [404] * 6
-        assert client.is_closed()
-        # Another one that is nobody is told so all the same.
+def test_an_unknown_caller_that_floods_is_closed_too_and_refusals_of_a_vm_count_with_its_polls() -> None:
+    with running(options=Options(rate=0.1, burst=5)) as server:
+        with server.connect("127.9.9.9") as client:
+            client.send(request() * 100)
+            assert client.statuses(6) == [404] * 6
+            assert client.is_closed()
+        # Another stranger gets its response all the same.
         assert server.ask(source="127.9.9.8").status == 404
-
-
-def test_refusals_of_a_vm_count_with_its_polls_on_whichever_connection() -> None:
-    with running(options=Options(rate=0.1, burst=5)) as server, server.connect() as client:
-        client.send(request("/nothing") * 5)
-        assert client.statuses(5) == [404] * 5
-        assert server.ask().status == 429
+        with server.connect() as client:
+            client.send(request("/nothing") * 5)
+            assert client.statuses(5) == [404] * 5
+            assert server.ask().status == 429
 
 
 def test_requests_sent_at_once_are_answered_though_the_client_sends_no_more(server: Running) -> None:

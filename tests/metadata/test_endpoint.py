@@ -221,11 +221,13 @@ def test_a_name_that_leads_a_browser_here_is_refused() -> None:
                         break
 
 
-def test_a_caller_that_is_no_vm_is_not_found(shared: Running) -> None:
+def test_a_caller_that_is_no_vm_is_not_found_once_the_fleet_is_loaded(server: Running) -> None:
     for target in (PATH, INSTANCE, NAME, LISTED):
-        reply = shared.ask(target, source=STRANGER)
+        reply = server.ask(target, source=STRANGER)
         assert reply.status == 404
         assert "No VM is known" in reply.text
+    server.call(setattr, server.published, "loaded", False)
+    assert [server.ask(source=source).status for source in (STRANGER, DB_ADDRESS)] == [503, 200]
 
 
 def test_the_checks_come_in_their_order() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.cli.conftest import Run
 
-from forenotice.cli import output, times
+from forenotice.cli import output
 from forenotice.cli.fleet import dumps
 from forenotice.cli.output import Bar, Output, cell, progress
 
@@ -31,27 +31,27 @@ def test_spans() -> None:
         86400 * 7 - 3600: "6 d 23 h",
         -898: "14 min 58 s",
     }
-    assert {seconds: times.span(timedelta(seconds=seconds)) for seconds in texts} == texts
+    assert {seconds: output.span(timedelta(seconds=seconds)) for seconds in texts} == texts
 
 
 def test_moments_are_shown_relative_and_exact() -> None:
-    assert times.told(NOW + timedelta(minutes=15), NOW) == "in 15 min (2026-01-01 12:15:00 UTC)"
-    assert times.told(NOW - timedelta(minutes=30), NOW) == "30 min ago (2026-01-01 11:30:00 UTC)"
-    assert times.told(NOW + timedelta(seconds=0.5), NOW) == "now (2026-01-01 12:00:00 UTC)"
-    assert times.told(None, NOW) == ""
+    assert output.told(NOW + timedelta(minutes=15), NOW) == "in 15 min (2026-01-01 12:15:00 UTC)"
+    assert output.told(NOW - timedelta(minutes=30), NOW) == "30 min ago (2026-01-01 11:30:00 UTC)"
+    assert output.told(NOW + timedelta(seconds=0.5), NOW) == "now (2026-01-01 12:00:00 UTC)"
+    assert output.told(None, NOW) == ""
     assert Output(json=False, now=NOW).moment(NOW + timedelta(minutes=15)).startswith("in 15 min")
     assert abs(Output(json=True).now - datetime.now(UTC)) < timedelta(minutes=1)
 
 
 def test_durations_and_moments_as_typed() -> None:
     typed = {"20": 20, "20m": 20, "90s": 1.5, "2h": 120, "7d": 10080, "1.5 h": 90, "5min": 5}
-    assert {text: times.minutes(text) for text in typed} == typed
+    assert {text: output.minutes(text) for text in typed} == typed
     for text in ("", "-5", "5 weeks", "nan", "1e3", "٣"):
         with pytest.raises(ValueError, match="is not a duration"):
-            times.minutes(text)
-    assert times.past("2026-01-31", NOW) == datetime(2026, 1, 31, tzinfo=UTC)
-    assert times.past("2026-01-31T12:00:00+02:00", NOW) == datetime(2026, 1, 31, 10, tzinfo=UTC)
-    assert times.past("90d", NOW) == NOW - timedelta(days=90)
+            output.minutes(text)
+    assert output.past("2026-01-31", NOW) == datetime(2026, 1, 31, tzinfo=UTC)
+    assert output.past("2026-01-31T12:00:00+02:00", NOW) == datetime(2026, 1, 31, 10, tzinfo=UTC)
+    assert output.past("90d", NOW) == NOW - timedelta(days=90)
 
 
 text = st.text(st.characters(exclude_categories=["Cs"]))

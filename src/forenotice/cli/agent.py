@@ -21,7 +21,7 @@ from forenotice.agent.handlers import Outcome
 from forenotice.agent.handlers.tables import Common
 from forenotice.agent.rules.saga import Saga
 from forenotice.agent.status import PeerStatus, Status
-from forenotice.cli import commands, times
+from forenotice.cli import commands, output
 from forenotice.cli.commands import command, switch
 from forenotice.cli.output import Output
 from forenotice.client import Client
@@ -204,7 +204,7 @@ def _warnings(config: Config) -> Iterator[str]:
 
 def _begins(handler: Common) -> str:
     lead = handler.when.lead
-    return "at once" if lead is None else f"{times.span(lead)} before NotBefore"
+    return "at once" if lead is None else f"{output.span(lead)} before NotBefore"
 
 
 @command(app, "status", make=Agent, rows=LOCATION)

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from forenotice import settings, views
-from forenotice.cli import commands, times, wait
+from forenotice.cli import commands, output, wait
 from forenotice.cli.api import Rest
 from forenotice.cli.commands import Read, UsageError, argument, command, option, switch
 from forenotice.cli.output import Output
@@ -264,7 +264,7 @@ def _show(ctx: Emulator, found: "views.emulator.State") -> None:
         played = f"{scenario.name}, {'all is played' if scenario.done else f'waits for {scenario.waiting_for}'}"
     out.facts(
         {
-            "clock": times.utc(found.now) + (", paused" if found.paused else ""),
+            "clock": output.utc(found.now) + (", paused" if found.paused else ""),
             "speed": f"{found.speed:g}" if found.speed != 1 else "",
             "endpoint": found.endpoint,
             "callers are": found.as_vm,
@@ -285,7 +285,7 @@ def _list(
         ("event", "type", "status", "resources", "not before", "approved by"),
         lambda event: (
             *(event.id, event.type, event.status, event.resources),
-            *(times.told(event.not_before, at), event.approved_by),
+            *(output.told(event.not_before, at), event.approved_by),
         ),
         none=none,
     )
@@ -295,7 +295,7 @@ def _show_event(ctx: Emulator, event: "views.emulator.Event") -> None:
     if ctx.out.json:
         ctx.out.data(event)
         return
-    told = f", not before {times.utc(event.not_before)}" if event.status == "Scheduled" else ""
+    told = f", not before {output.utc(event.not_before)}" if event.status == "Scheduled" else ""
     ctx.out.line(f"{event.type} of {', '.join(event.resources)} is {event.status}{told}.")
     ctx.out.line(f"  event {event.id}")
 

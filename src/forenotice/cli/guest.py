@@ -13,7 +13,7 @@ from statistics import median
 from time import monotonic
 
 from forenotice import settings
-from forenotice.cli import commands, times
+from forenotice.cli import commands, output
 from forenotice.cli.commands import command, several, switch
 from forenotice.cli.output import Output
 from forenotice.client import Client
@@ -60,7 +60,7 @@ def events(ctx: Guest, mine: bool) -> None:
                 event.status,
                 event.resources,
                 # What cannot be read as a time may still mean something to people.
-                times.told(event.deadline, now) if event.deadline else event.not_before_text,
+                output.told(event.deadline, now) if event.deadline else event.not_before_text,
                 event.source,
                 _duration(event.duration_seconds),
                 event.description,

@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from forenotice import views
-from forenotice.cli import commands, times
+from forenotice.cli import commands, output
 from forenotice.cli.commands import Operator, Read, UsageError, operator, option, switch
 from forenotice.cli.output import progress
 from forenotice.clock import SystemClock
@@ -20,7 +20,7 @@ from forenotice.clock import SystemClock
 SHOWN = 50
 FORMATS = ("jsonl", "csv")
 REMOVED = ("entries", "operations", "events", "rollouts")
-MOMENT = Read(lambda text: times.past(text, SystemClock().now()))
+MOMENT = Read(lambda text: output.past(text, SystemClock().now()))
 COLUMNS = ("at", "action", "about", "what happened", "by", "from", "why")
 
 
@@ -114,7 +114,7 @@ def prune(ctx: Operator, before: datetime, dry_run: bool, yes: bool) -> None:
     def send(**how: bool) -> views.history.Pruned:
         return ctx.api.post(views.history.Pruned, "history", "prune", body=views.history.Prune(before=before, **how))
 
-    shown, preview = times.utc(before), send(dry_run=True)
+    shown, preview = output.utc(before), send(dry_run=True)
     if dry_run:
         _show_pruned(ctx, preview, f"Would be deleted from before {shown}")
         return
@@ -153,7 +153,7 @@ def row(entry: "views.history.Entry") -> tuple[object, ...]:
 
     data = entry.data
     return (
-        times.utc(entry.at),
+        output.utc(entry.at),
         entry.action,
         _about(entry),
         wording.sentence(entry),

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from forenotice import views
-from forenotice.cli import commands, times, wait
+from forenotice.cli import commands, output, wait
 from forenotice.cli.commands import Operator, Read, operator, option
 from forenotice.core.fleet import NAME
 from forenotice.core.operations import Kind, Status
@@ -38,7 +38,7 @@ def list_operations(ctx: Operator, everything: bool, status: str | None, **filte
             operation.host,
             operation.vms,
             operation.status,
-            times.relative(operation.not_before, ctx.out.now)
+            output.relative(operation.not_before, ctx.out.now)
             if operation.status in (Status.PLANNED, Status.SCHEDULED) and operation.not_before
             else "",
             operation.by,
@@ -101,7 +101,7 @@ def verb(
         else commands.several("vm", shell_complete=commands.names("vms"))
     )
     default = f"Time until NotBefore, such as 20, 2h or 7d; {notice} if left out."
-    chosen = [option("--notice notice_minutes", "MINUTES", default, type=Read(times.minutes))] if notice else []
+    chosen = [option("--notice notice_minutes", "MINUTES", default, type=Read(output.minutes))] if notice else []
     confirmed = [commands.YES] if question else []
 
     @operator(group, name, names, *chosen, *confirmed, *wait.OPTIONS, changes=True, summary=summary)
@@ -185,7 +185,7 @@ def list_events(ctx: Operator, everything: bool, **filters: Any) -> None:
             event.type,
             event.status,
             event.resources,
-            times.relative(event.not_before, ctx.out.now) if event.status == "Scheduled" else "",
+            output.relative(event.not_before, ctx.out.now) if event.status == "Scheduled" else "",
             _approval(event),
         ),
         none="There are no events." if everything else "There are no live events; --all shows those that have ended.",

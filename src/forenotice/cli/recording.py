@@ -15,7 +15,7 @@ from queue import SimpleQueue
 import click
 
 from forenotice import settings
-from forenotice.cli import commands, server, times
+from forenotice.cli import commands, output, server
 from forenotice.cli.commands import Read, argument, command, option, plain, switch
 from forenotice.cli.output import Output, counted
 from forenotice.client import discovery
@@ -120,7 +120,7 @@ def record(
     out.result(
         summary,
         f"Recorded {counted(tally.changes, 'change')}{failed} and {counted(len(tally.event_ids), 'event')}"
-        f" in {times.span(timedelta(seconds=tally.seconds))} to {file}.",
+        f" in {output.span(timedelta(seconds=tally.seconds))} to {file}.",
     )
 
 

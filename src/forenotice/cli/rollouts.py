@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from forenotice import views
-from forenotice.cli import commands, times, wait
+from forenotice.cli import commands, output, wait
 from forenotice.cli.commands import Operator, Read, operator, option, request, switch
 from forenotice.cli.output import Output, counted, cut
 from forenotice.core.rollouts import KINDS
@@ -18,7 +18,7 @@ app = commands.Group()
 GROUPS = 20
 """Groups that are shown of many."""
 STATUSES = ["waiting", "under-way", "done", "failed", "skipped"]
-DURATION = Read(times.minutes)
+DURATION = Read(output.minutes)
 SPEC = (
     option(
         "--hosts",
@@ -88,7 +88,7 @@ def list_(ctx: Operator, everything: bool) -> None:
             rollout.status,
             _wave(rollout),
             _progress(rollout),
-            times.relative(rollout.created_at, ctx.out.now),
+            output.relative(rollout.created_at, ctx.out.now),
         ),
         none="There are no rollouts." if everything else "No rollout is under way; --all shows those that have ended.",
     )
@@ -228,7 +228,7 @@ def show_plan(out: Output, plan: "views.rollouts.RolloutPlan") -> None:
         takes = plan.ends_at - plan.begins_at
         hosts, waves = counted(len(plan.planned_hosts), "host"), counted(len(plan.waves), "wave")
         what = f"{plan.kind.capitalize()} of {hosts} in {waves}"
-        out.line(f"{what}, over in {times.span(takes)} if it is started now. Nothing is done yet.")
+        out.line(f"{what}, over in {output.span(takes)} if it is started now. Nothing is done yet.")
         out.line("")
         _show_waves(out, plan)
         out.line("")
@@ -247,7 +247,7 @@ def _show_waves(out: Output, plan: "views.rollouts.RolloutPlan") -> None:
         (
             (
                 wave.wave,
-                *map(times.utc, (wave.begins_at, wave.first_start_at, wave.ends_at)),
+                *map(output.utc, (wave.begins_at, wave.first_start_at, wave.ends_at)),
                 cut([host.host for host in planned[wave.wave]]),
                 cut([vm for host in planned[wave.wave] for vm in host.vms]),
             )
@@ -268,7 +268,7 @@ def _show_groups(out: Output, scopes: Sequence["views.rollouts.PlannedScope"]) -
                     group.group,
                     group.members,
                     f"at most {group.most_down}",
-                    times.span(timedelta(seconds=group.down_seconds)),
+                    output.span(timedelta(seconds=group.down_seconds)),
                     _limit(group),
                 )
                 for group in groups[:GROUPS]

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forenotice import settings
-from forenotice.cli import commands, times
+from forenotice.cli import commands, output
 from forenotice.cli.commands import argument, command
+from forenotice.cli.output import Output
 from forenotice.core import errors
 from forenotice.settings import Settings, table
 
@@ -83,8 +84,6 @@ class Database:
     """What a command on the database works with."""
 
     def __init__(self, flags: Mapping[str, object], *, json: bool, reason: str = "") -> None:
-        from forenotice.cli.output import Output
-
         self.settings = settings.load(flags, os.environ)
         self.reason = reason
         self.out = Output(json=json)
@@ -164,6 +163,6 @@ def accept(ctx: Database, yes: bool) -> None:
         accepted = housekeeping.accept_clock(_on(store), calls.Call(actor=ACTOR, reason=ctx.reason))
     ctx.out.result(
         accepted,
-        f"Time continues from {times.utc(accepted.now)}; the journal was at {times.utc(accepted.journal)}. "
+        f"Time continues from {output.utc(accepted.now)}; the journal was at {output.utc(accepted.journal)}. "
         "Announced events keep the notice that they had left.",
     )

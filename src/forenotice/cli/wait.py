@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from forenotice import views
-from forenotice.cli import times
+from forenotice.cli import output
 from forenotice.cli.commands import Operator, Read, option, switch
 from forenotice.cli.output import Bar, progress
 from forenotice.clock import SystemClock
@@ -33,7 +33,7 @@ LIMIT = option(
     "--wait-limit",
     "TIME",
     "Wait at most this long, such as 30m; without it there is no limit.",
-    type=Read(times.minutes),
+    type=Read(output.minutes),
 )
 OPTIONS = (switch("--wait", "Wait until it has ended, and tell why it waits."), LIMIT)
 
@@ -160,7 +160,7 @@ def _watch(awaited: Sequence[AwaitedOperation], bar: Bar, seconds: float) -> Non
         except errors.UnavailableError as error:
             if not lost:
                 stop = "" if error.message.endswith("?") else "."
-                bar.say(f"{times.utc(SystemClock().now())}: {error.message}{stop} Trying again.")
+                bar.say(f"{output.utc(SystemClock().now())}: {error.message}{stop} Trying again.")
             lost = True
         bar.done(sum(each.part for each in awaited))
         if not left:

@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.text import Text
 
 from forenotice import views
-from forenotice.cli import times
+from forenotice.cli import output
 from forenotice.cli.api import Api, RefusalError
 from forenotice.cli.commands import Operator, operator, plain, switch
 from forenotice.cli.output import STYLES, WIDTH
@@ -189,7 +189,7 @@ def _events(snapshot: Snapshot, now: datetime, width: int, room: int | None) -> 
     yield Text(f"{'status':<10} {'not before':>12}  {'type':<9}  who", style="bold")
     for event in shown:
         scheduled, left = event.status == "Scheduled", event.not_before - now
-        due = "" if not scheduled else "due" if left <= timedelta(0) else times.span(left)
+        due = "" if not scheduled else "due" if left <= timedelta(0) else output.span(left)
         # Until its reason is known.
         guess = "" if not scheduled else "approved" if event.approved_at else "not approved yet"
         why = Text(plain(snapshot.why(event) or guess), style="dim")
@@ -218,7 +218,7 @@ def _rollouts(snapshot: Snapshot, now: datetime, width: int, room: int | None) -
         yield _rollout(rollout, BAR if width >= NARROW else BAR // 2)
         if why := snapshot.why(rollout):
             left = (snapshot.until(rollout) or now) - now
-            waits = f"{times.span(left)} left: " if left > timedelta(0) else ""
+            waits = f"{output.span(left)} left: " if left > timedelta(0) else ""
             yield Text.assemble(f"  {waits}", (plain(why), "dim"))
     if hidden := len(snapshot.rollouts) - len(shown):
         yield Text(f"and {hidden} others: forenotice rollout list", style="dim")

@@ -262,37 +262,32 @@ def test_it_pauses_after_so_many_failures() -> None:
     assert statuses(site, rollout) == {"a": "Done", "b": "Done"}
 
 
-def test_what_failed_for_one_reason_is_told_once_and_whole() -> None:
-    site = Site()
-    site.add_hosts("a")
-    for number in range(12):
-        site.add_vm(f"vm-{number}", "a")
-    rollout = site.begin(hosts="a")
-    site.roll()
-    approve(site)
-    reason = "no power in the rack " * 14
-    fail_all(site, reason)
-    site.roll()
-    names = "vm-0, vm-1, vm-2, vm-3, vm-4, vm-5 and 6 more"
-    assert site.rollout(rollout).why == f"1 of its hosts failed, the last one a: {names}: {reason}"
+POWER = "no power in the rack " * 14
 
 
-def test_of_many_reasons_the_first_ones_are_told() -> None:
+@pytest.mark.parametrize(
+    ("vms", "reason", "told"),
+    [
+        (12, POWER, f"vm-0, vm-1, vm-2, vm-3, vm-4, vm-5 and 6 more: {POWER}"),
+        (6, "no {}", "vm-0: no vm-0; vm-1: no vm-1; vm-2: no vm-2; and 3 more reasons"),
+    ],
+)
+def test_a_reason_of_failures_is_told_once_and_of_many_the_first(vms: int, reason: str, told: str) -> None:
     site = Site()
     site.add_hosts("a")
-    for number in range(6):
+    for number in range(vms):
         site.add_vm(f"vm-{number}", "a")
     rollout = site.begin(hosts="a")
     site.roll()
     approve(site)
     for _ in range(site.timing.retries.tries):
         for task in site.tick():
-            site.report(task.operation, Finished(failures={vm: f"no disk of {vm}" for vm in task.vms}))
+            site.report(task.operation, Finished(failures={vm: reason.format(vm) for vm in task.vms}))
         site.wait(5 * SECOND)
     site.tick()
     site.roll()
-    told = "; ".join(f"vm-{number}: no disk of vm-{number}" for number in range(3))
-    assert site.rollout_host(rollout, "a").why == f"{told}; and 3 more reasons"
+    assert site.rollout_host(rollout, "a").why == told
+    assert site.rollout(rollout).why == f"1 of its hosts failed, the last one a: {told}"
 
 
 def test_it_goes_on_while_few_fail() -> None:
@@ -485,12 +480,18 @@ def test_a_host_is_taken_when_the_opening_minus_the_notice_is_reached() -> None:
     assert all(o.started_at and o.started_at - o.created_at <= 16 * MINUTE for o in site.state.operations.values())
 
 
-def test_a_host_that_its_window_puts_off_lets_others_go_first() -> None:
+def late_and_soon() -> Site:
+    """A VM with a window on a, one without on b."""
     site = Site()
     site.add_hosts("ab")
     site.add_vm("late", "a")
     site.add_vm("soon", "b")
     site.set_policy("vm:late", windows=NIGHT)
+    return site
+
+
+def test_a_host_that_its_window_puts_off_lets_others_go_first() -> None:
+    site = late_and_soon()
     rollout = site.begin()
     site.carry_on(until=NOW + HOUR)
     assert [(o.host, o.status) for o in site.state.operations.values()] == [("b", Status.COMPLETED)]
@@ -528,11 +529,7 @@ def test_a_gate_is_asked_when_the_window_of_the_first_host_is_near() -> None:
 
 
 def test_a_host_without_a_window_opens_the_wave_of_others_that_have_one() -> None:
-    site = Site()
-    site.add_hosts("ab")
-    site.add_vm("late", "a")
-    site.add_vm("soon", "b")
-    site.set_policy("vm:late", windows=NIGHT)
+    site = late_and_soon()
     rollout = site.begin(options=Options(gate="shop"))
     (ask,) = site.roll()
     site.hear_gate(ask)

@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Sequence
 
+from tests.client import samples
 from tests.client.samples import document
 from tests.client.scripted import Asked, Script, answer
 
@@ -14,17 +15,7 @@ WORDS = "Bad request. api-version is invalid or was not specified in the request
 AZURE = "Bad request. api-version was not specified in the request. For more information refer to aka.ms/azureimds"
 OLDEST = NAMES[0]
 
-EVENT = {
-    "EventId": "C7061BAC-AFDC-4513-B24B-AA5F13A16123",
-    "EventStatus": "Scheduled",
-    "EventType": "Reboot",
-    "ResourceType": "VirtualMachine",
-    "Resources": ["WestNO_0"],
-    "NotBefore": "Mon, 11 Apr 2022 22:26:58 GMT",
-    "Description": "",
-    "EventSource": "Platform",
-    "DurationInSeconds": -1,
-}
+EVENT = samples.EVENT | {"EventType": "Reboot", "Resources": ["WestNO_0"], "Description": "", "DurationInSeconds": -1}
 
 
 def refusal(error: str = "", listed: Sequence[str] = ()) -> bytes:

@@ -80,6 +80,8 @@ def test_an_event_that_no_handler_prepares_for_is_approved_only_where_the_policy
     assert (story.state, story.saga.ready_at, story.saga.why) == (State.SEEN, None, why)
     story.policy = UNPREPARED
     assert story.turn() == [Approve()]
+    never = preparing(only, policy=NEVER)
+    assert (never.state, never.saga.why) == (State.PREPARED, "ready; agent.toml says never to approve")
 
 
 def test_an_event_that_needs_no_preparation_is_approved_at_once_and_the_vm_keeps_its_work() -> None:

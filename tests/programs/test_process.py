@@ -189,7 +189,7 @@ def test_what_a_stopped_program_started_has_its_time_to_end_too(tmp_path: Path) 
 
 def test_what_a_failed_program_left_behind_is_ended(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
-    assert sh('sleep 60 & echo $! > "$1"; exit 1', str(pid)) == Outcome(ok=False, message="exit code 1")
+    assert sh('sleep 600 & echo $! > "$1"; exit 1', str(pid)) == Outcome(ok=False, message="exit code 1")
     until(lambda: not alive(pid_in(pid)))
 
 

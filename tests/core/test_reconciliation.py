@@ -1,6 +1,6 @@
 """From the fleet as it is to the fleet as it is described, in one step."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -123,6 +123,16 @@ def test_amounts_are_compared_as_they_are_shown() -> None:
         for each in compared(founded(), wanted)
     }
     assert (shown["a"], shown["db"]) == ({"capacity": "64"}, {"size": "2"})
+
+
+def test_a_host_is_changed_in_all_that_a_file_describes() -> None:
+    site = founded()
+    described = HostSpec(cordoned=True, labels={"rack": "r1"}, capacity=64, address="qemu+ssh://a/system")
+    wanted = replace(BASE, hosts={**BASE.hosts, "a": described})
+    (change,) = differences(site, wanted)
+    assert {name: value for name, (_, value) in change.fields.items()} == asdict(described)
+    assert {name: getattr(site.state.hosts["a"], name) for name in asdict(described)} == asdict(described)
+    assert compared(site, wanted) == []
 
 
 def test_addresses_and_places_may_be_swapped() -> None:

@@ -44,7 +44,7 @@ def add_host(draft: Draft, host: Host) -> Host:
         known = draft.host(host.name)
         raise errors.ConflictError(f"host {host.name} exists already", host=host.name, cordoned=known.cordoned)
     draft.put_host(host)
-    draft.note("host.added", host, cordoned=host.cordoned, **_facts(host))
+    draft.note("host.added", host, cordoned=host.cordoned, **host_facts(host))
     draft.make_room()
     return host
 
@@ -58,15 +58,15 @@ def set_host(draft: Draft, host: Host) -> Host:
     draft.put_host(host)
     if host.cordoned != before.cordoned:
         draft.note("host.cordoned" if host.cordoned else "host.uncordoned", host)
-    differing = [field for field in _facts(host) if getattr(host, field) != getattr(before, field)]
+    differing = [field for field in host_facts(host) if getattr(host, field) != getattr(before, field)]
     if differing:
-        draft.note("host.changed", host, fields=differing, **_facts(host))
+        draft.note("host.changed", host, fields=differing, **host_facts(host))
     if not host.cordoned and (before.cordoned or host.capacity != before.capacity):
         draft.make_room()
     return host
 
 
-def _facts(host: Host) -> dict[str, Any]:
+def host_facts(host: Host) -> dict[str, Any]:
     return {"labels": dict(host.labels), "capacity": host.capacity, "address": host.address}
 
 

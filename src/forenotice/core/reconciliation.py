@@ -166,7 +166,7 @@ def _removed(noun: str, known: Iterable[str], described: Container[str]) -> Iter
 
 
 def _host_fields(host: Host) -> Fields:
-    return {"cordoned": host.cordoned, "labels": dict(host.labels), "capacity": host.capacity}
+    return {"cordoned": host.cordoned, **membership.host_facts(host)}
 
 
 def _group_fields(group: Scope | GroupSpec) -> Fields:

@@ -140,7 +140,7 @@ def test_an_earlier_deletion() -> None:
     site.approve_all(mine)
     said = site.explain(site.event(mine))
     assert said.sentence == (
-        "The deletion of pool (pool_0), announced earlier, is not approved yet: "
+        "The deletion of pool (pool_0), whose NotBefore is not later, is not approved yet: "
         "it waits for that until 2026-03-01 12:05:00 UTC."
     )
     assert said.until == NOW + 5 * MINUTE

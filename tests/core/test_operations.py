@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from tests.core import invariants
 
-from forenotice.core.operations import DEGRADED_NOTICE, TOLD, Kind, Status
+from forenotice.core.operations import ANNOUNCED, DEGRADED_NOTICE, Kind, Status
 
 HOST = "Host server is undergoing maintenance."
 FAILURE = "Virtual machine has encountered a failure."
@@ -47,5 +47,5 @@ def test_what_each_kind_does() -> None:
 
 
 def test_what_is_listed_is_scheduled_or_started() -> None:
-    assert {Status.SCHEDULED, Status.STARTED} == TOLD
-    assert {status for status in Status if status.live} == TOLD | {Status.PLANNED}
+    assert {Status.SCHEDULED, Status.STARTED} == ANNOUNCED
+    assert {status for status in Status if status.live} == ANNOUNCED | {Status.PLANNED}

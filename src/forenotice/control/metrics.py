@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from forenotice import __version__, logs
 from forenotice.control.limits import TRACED
 from forenotice.core import errors
-from forenotice.core.operations import TOLD, EventType
+from forenotice.core.operations import ANNOUNCED, EventType
 from forenotice.service.service import Telemetry
 
 CONTENT_TYPE = prometheus_client.CONTENT_TYPE_LATEST
@@ -134,6 +134,6 @@ class Metrics(Telemetry, Collector):
             return
         yield GaugeMetricFamily("forenotice_store_up", "Whether the store could be read.", 1)
         for event_type in EventType:
-            for status in sorted(TOLD):
+            for status in sorted(ANNOUNCED):
                 live.add_metric([event_type.value, status.value], counts.get((event_type.value, status.value), 0))
         yield live

@@ -26,7 +26,7 @@ class BlockerKind(StrEnum):
     VM_BUSY = "vm-busy"
     """Another operation acts on one of the VMs."""
     EARLIER_DELETION = "earlier-deletion"
-    """A deletion of the same group that was announced earlier is not approved yet."""
+    """A deletion of the same group whose NotBefore is not later is not approved yet."""
     TARGET_HOST = "target-host"
     """No host can take a VM that must move."""
     BUDGET = "budget"

@@ -12,7 +12,9 @@ from forenotice.core.fleet import names
 from forenotice.core.operations import Event, Operation, Status, by_reason
 from forenotice.core.rollouts import BEFORE_THE_FIRST, Rollout, RolloutHost, RolloutStatus
 
-TOLD_TOGETHER = frozenset({BlockerKind.APPROVAL, BlockerKind.TARGET_HOST, BlockerKind.ANNOUNCEMENT, BlockerKind.WINDOW})
+EXPLAINED_TOGETHER = frozenset(
+    {BlockerKind.APPROVAL, BlockerKind.TARGET_HOST, BlockerKind.ANNOUNCEMENT, BlockerKind.WINDOW}
+)
 """Kinds of blockers that are explained in one sentence."""
 SENTENCES = 3
 """Of a rollout: operations and hosts that are explained in words; the facts have more."""
@@ -197,7 +199,7 @@ def sentences(draft: Draft, found: list[Blocker]) -> list[str]:
     for blocker in sorted(found, key=lambda each: (each.until is not None, bool(each.event or each.operation))):
         alike = [blocker]
         # Windows that never open together are explained in one sentence, those that will open one by one.
-        if blocker.kind in TOLD_TOGETHER and not (blocker.kind is BlockerKind.WINDOW and blocker.until):
+        if blocker.kind in EXPLAINED_TOGETHER and not (blocker.kind is BlockerKind.WINDOW and blocker.until):
             alike = [each for each in found if each.kind is blocker.kind and bool(each.until) == bool(blocker.until)]
         said[_sentence(draft, alike, found) + _held_up(draft, blocker)] = None
     return list(said)
@@ -232,7 +234,8 @@ def _sentence(draft: Draft, alike: list[Blocker], found: list[Blocker]) -> str: 
             return f"Operation {blocker.operation} acts on {blocker.vm}: {what}."
         case BlockerKind.EARLIER_DELETION:
             who = _who(draft, blocker.event)
-            return f"The deletion of {who}, announced earlier, is not approved yet: it waits for that until {until}."
+            waits = f"it waits for that until {until}"
+            return f"The deletion of {who}, whose NotBefore is not later, is not approved yet: {waits}."
         case BlockerKind.TARGET_HOST:
             missing = placement.without_target({each.vm or "": each.size for each in alike})
             return f"{missing[:1].upper()}{missing[1:]}."

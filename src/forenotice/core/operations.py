@@ -40,9 +40,9 @@ class Status(StrEnum):
         return self in LIVE
 
 
-TOLD = frozenset({Status.SCHEDULED, Status.STARTED})
+ANNOUNCED = frozenset({Status.SCHEDULED, Status.STARTED})
 """Statuses that guests see."""
-LIVE = TOLD | {Status.PLANNED}
+LIVE = ANNOUNCED | {Status.PLANNED}
 OF_EVENTS = tuple(status for status in Status if status is not Status.PLANNED)
 """Statuses that an event can have."""
 

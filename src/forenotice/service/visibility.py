@@ -14,7 +14,7 @@ from forenotice.core.selectors import Selector
 FAILED = "the platform could not do it"
 """In place of a driver's reason, which may hold anything, or of why maintenance made way for another scope."""
 
-TOLD = frozenset(
+VISIBLE_FACTS = frozenset(
     {
         "approved_by",
         "asked",
@@ -95,7 +95,7 @@ def entry(entry: Entry, seen: Selector | None) -> Entry:
         origin=entry.origin if own else "",
         reason=entry.reason if own else "",
         rollout=None,
-        data={key: _visible_value(key, value) for key, value in entry.data.items() if key in TOLD},
+        data={key: _visible_value(key, value) for key, value in entry.data.items() if key in VISIBLE_FACTS},
     )
 
 

@@ -32,10 +32,6 @@ def versions_body() -> bytes:
     return msgspec.json.encode({"apiVersions": known})
 
 
-def render(vm: Vm, scope: Scope) -> bytes:
-    return msgspec.json.encode(_tree(vm, scope))
-
-
 def leaf(vm: Vm, scope: Scope, path: tuple[str, ...], as_text: bool) -> bytes:
     """What a path below `/metadata/instance` names, such as `("compute", "name")`: a node as JSON, a leaf as text."""
     node: Node = _tree(vm, scope)

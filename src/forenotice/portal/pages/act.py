@@ -37,7 +37,7 @@ MEANING = {
     EventType.PREEMPT: "the spot VM is removed",
     EventType.TERMINATE: "the VM is deleted",
 }
-UNTOLD = "No guest is told: a deletion is announced only in groups that ask for it, and never to spot VMs."
+NOT_ANNOUNCED = "No guest is told: a deletion is announced only in groups that ask for it, and never to spot VMs."
 
 pages = Pages()
 
@@ -309,7 +309,7 @@ def _meaning(operation: PreviewedOperation) -> str:
     means = f"{kind} means that {MEANING[kind]}."
     if operation.announce_at:
         return f"Guests are not told before {utc(operation.announce_at)}. {means}"
-    return means if operation.events else UNTOLD
+    return means if operation.events else NOT_ANNOUNCED
 
 
 def _start(operation: PreviewedOperation, now: datetime) -> str:

@@ -198,7 +198,7 @@ WRONG: list[tuple[str, dict[str, object], str, str]] = [
     ("/play", {"scenario": "reboot", "resources": "a, a", "how": "play"}, "give each resource once", 'value="a, a"'),
     ("/play", {"scenario": "rolling-update", "resources": "one"}, "give 3 names, not 1", 'value="one"'),
     ("/announce", {"kind": "reboot", "notice": "soon"}, "notice in the form must be a duration", 'value="soon"'),
-    ("/fault-on", {"name": "latency", "times": "many"}, "times in the form must be", 'value="many"'),
+    ("/fault-on", {"name": "latency", "times": "many"}, "times is a whole number, not", 'value="many"'),
     ("/fault-on", {"name": "latency", "amount": "-2s"}, "cannot be negative", 'value="-2s"'),
     ("/advance", {"by": ""}, "by in the form must be a duration", ""),
     ("/endpoint", {"vm": "not a name"}, "must be a name", ""),
@@ -359,6 +359,10 @@ def test_an_address_that_says_too_much(page: Page) -> None:
     assert f'value="{names[:2000]}"' in found
     assert names[:2001] not in found
     assert process_time() - began < 3
+
+
+def test_an_address_that_names_no_resources_leaves_the_scenario_its_own(page: Page) -> None:
+    assert 'role="alert"' not in page.get("?scenario=rolling-update&resources=%20,").html
 
 
 def test_a_form_of_another_site_is_refused(page: Page) -> None:

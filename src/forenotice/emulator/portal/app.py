@@ -228,8 +228,10 @@ def _cancel(controller: Controller, form: Fields) -> str:
 
 def _switch_on(controller: Controller, form: Fields) -> str:
     given = _given(form, "name", "amount", "on", "lasts", "times")
-    if "times" in given:
-        given["times"] = forms.number(str(given["times"]))
+    try:
+        given |= {"times": int(str(given["times"]))} if "times" in given else {}
+    except ValueError:
+        raise errors.RefusedError(f"times is a whole number, not {str(given['times'])[:80]!r}") from None
     return f"{controller.switch_fault_on(forms.asked(views.NewFault, given)).name} is switched on."
 
 

@@ -119,9 +119,9 @@ def _chosen(controller: Controller, wanted: str, resources: str) -> dict[str, An
     found = known[key]
     if player is not None and playing == key and not resources:
         found = player.scenario
-    elif resources:
+    elif others := names(resources):
         try:
-            found = found.on(names(resources))
+            found = found.on(others)
         except errors.RefusedError as error:
             wrong = error.message
     now = emulator.clock.now()

@@ -2,6 +2,7 @@
 
 import ast
 import copy
+import inspect
 import json
 import os
 import re
@@ -9,8 +10,11 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast, get_type_hints
+from uuid import UUID
 
 import pytest
 import schemathesis
@@ -24,9 +28,12 @@ from tests.control.running import served
 from forenotice.control import app, responses
 from forenotice.control.api import ROUTES
 from forenotice.control.metrics import Metrics
+from forenotice.control.router import Route
 from forenotice.core import errors
 from forenotice.core.operations import Kind
+from forenotice.core.roles import Access, Need
 from forenotice.core.rollouts import Options, RolloutSpec
+from forenotice.core.selectors import Selector
 from forenotice.delivery import subscriptions
 from forenotice.service import calls, fleet, maintenance, rollouts, tokens
 from forenotice.service.service import Service
@@ -232,6 +239,36 @@ def test_every_body_and_response_has_an_example_and_every_write_an_idempotency_k
         good = [answer for status, answer in operation["responses"].items() if status.startswith("2")]
         for part in (*good, *([operation["requestBody"]] if "requestBody" in operation else ())):
             assert all(found[name].get("examples") for name in _models(part["content"])), label
+
+
+OF_A_REQUEST = {"service": Service, "call": calls.Call, "seen": Selector | None, "access": Access}
+FREE = inspect.Parameter.VAR_KEYWORD
+
+
+@pytest.mark.parametrize("route", [each for each in ROUTES if each.of_service], ids=lambda route: route.name)
+def test_functions_of_the_service_get_every_parameter_from_the_request(route: Route) -> None:
+    """No type checker sees these calls, and a `seen` that is left to its default shows a tenant everything."""
+    request = SimpleNamespace(**{name: object() for name in OF_A_REQUEST})
+    sample = DESCRIPTION["components"]["schemas"][route.body.__name__]["examples"][0] if route.body else None
+    path = re.sub(r"{\w+_id}", str(UUID(int=1)), route.path).replace("{name}", "web")
+    work = cast(partial[Any], route.bind(request, path, b"", json.dumps(sample).encode()))
+    signature = inspect.signature(work.func)
+    bound, types = signature.bind(*work.args, **work.keywords).arguments, get_type_hints(work.func)
+    query = get_type_hints(route.query) | {"descending": bool} if route.query else {}
+    taken = [name for name, parameter in signature.parameters.items() if parameter.kind is not FREE]
+    parts = [value for value in (str(UUID(int=1)), "web") if f"/{value}" in path]
+    for name in taken:
+        assert name in bound, "it is left to its default"
+        if name in OF_A_REQUEST:
+            assert (bound[name], types[name]) == (getattr(request, name), OF_A_REQUEST[name])
+        elif name in query:
+            assert types[name] == query[name]
+        elif types[name] is str:
+            assert bound[name] == parts.pop()
+        else:
+            assert type(bound[name]) is types[name] is route.body
+    assert not parts
+    assert OF_A_REQUEST.keys() - {"service"} & set(taken) or route.need not in (Need.SEE, Need.OPERATE)
 
 
 def test_every_code_is_listed_with_its_status() -> None:

@@ -80,7 +80,7 @@ class Route:
         self.gives: Any = hints.pop("return")
         self.query: type[base.Request] | None = query or hints.pop("query", None)
         self.body: Any = hints.get("body") or next(filter(_is_request, hints.values()), None)
-        self._of_service = bool(name)
+        self.of_service = bool(name)
         self._known_here = [each for each in hints if each in OF_THE_REQUEST]
         self.pattern, _, convertors = compile_path(path)
         usual = {each: base.Id if each.endswith("_id") else base.Name for each in convertors}
@@ -104,7 +104,7 @@ class Route:
         if self.body is not None:
             sent["body"] = None if not body and self.may_lack_body else base.decode(body, self.body)
         asked = base.convert(given, self.query, "the query", strict=False) if self.query else None
-        if not self._of_service:
+        if not self.of_service:
             return partial(self.handler, request, **parts, **sent, **({"query": asked} if asked else {}))
         known = {name: getattr(request, name) for name in self._known_here}
         first = [known.pop(name) for name in ("service", "call") if name in known]

@@ -83,7 +83,7 @@ def test_a_token_has_a_rate_and_others_have_theirs(tmp_path: Path) -> None:
         assert b'forenotice_refused_total{status="429"} 1.0' in control.metrics.render()
 
 
-def test_nothing_is_done_for_a_client_that_has_gone_away(control: Control) -> None:
+def test_nothing_is_done_for_a_client_that_has_gone_away(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
     line = control.service.store.writer
     names = [f"host-{number}" for number in range(limits.AT_WORK + 2)]
     assert control.get("/v1/hosts")["items"] == []
@@ -91,6 +91,9 @@ def test_nothing_is_done_for_a_client_that_has_gone_away(control: Control) -> No
         connections = [open_.enter_context(adding(control, name, control.token)) for name in names]
         # Some wait for the writer, each with a thread, the others for a place among those that are worked on.
         until(lambda: len(line._waiting) == limits.AT_WORK)
+        with monkeypatch.context() as patch:
+            patch.setattr(limits, "PATIENCE_SECONDS", 0.05)
+            assert control.ask("GET", "/v1/hosts").status == 429
         for connection in connections:
             connection.close()
         until(lambda: len(line._waiting) == 0)

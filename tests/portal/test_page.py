@@ -4,7 +4,8 @@ import http.client
 import re
 import socket
 import ssl
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from time import monotonic
 from urllib.parse import urlencode
@@ -241,21 +242,32 @@ def _fill(unit: UnitOfWork) -> None:
     unit.keep(draft)
 
 
-def test_nothing_is_done_for_a_browser_that_has_gone_away(portal: Portal) -> None:
-    visitor = portal.visitor()
+@contextmanager
+def restarts(portal: Portal, visitor: Visitor) -> Iterator[Callable[[int, int], list[socket.socket]]]:
+    """Gives a function that sends forms with keys of these numbers, and does not wait for their responses."""
     token = visitor.hidden()["form_token"]
     cookies = "; ".join(f"{name}={value}" for name, value in visitor.cookies.items())
+    head = f"POST /act HTTP/1.1\r\nHost: 127.0.0.1:{portal.port}\r\nCookie: {cookies}\r\n"
+    with ExitStack() as open_:
+
+        def send(first: int, end: int) -> list[socket.socket]:
+            numbers = range(first, end)
+            made = [socket.create_connection(("127.0.0.1", portal.port), timeout=DEADLINE) for _ in numbers]
+            for number, connection in zip(numbers, made, strict=True):
+                fields = {"form_token": token, "form_key": f"key-{number}", "kind": "restart", "name": "web-0"}
+                body = urlencode(fields).encode()
+                connection.sendall(head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+                open_.enter_context(connection)
+            return made
+
+        yield send
+
+
+def test_nothing_is_done_for_a_browser_that_has_gone_away(portal: Portal) -> None:
+    visitor = portal.visitor()
     line = portal.service.store.writer
-    with ExitStack() as open_, line.turn():
-        connections = [
-            open_.enter_context(socket.create_connection(("127.0.0.1", portal.port), timeout=DEADLINE))
-            for _ in range(limits.AT_WORK + 2)
-        ]
-        for number, connection in enumerate(connections):
-            fields = {"form_token": token, "form_key": f"key-{number}", "kind": "restart", "name": "web-0"}
-            body = urlencode(fields).encode()
-            head = f"POST /act HTTP/1.1\r\nHost: 127.0.0.1:{portal.port}\r\nCookie: {cookies}\r\n"
-            connection.sendall(head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+    with restarts(portal, visitor) as send, line.turn():
+        connections = send(0, limits.AT_WORK + 2)
         # Some wait for the writer, each with a thread, the others for a place among those that are worked on.
         until(lambda: len(line._waiting) == limits.AT_WORK)
         for connection in connections:
@@ -263,6 +275,28 @@ def test_nothing_is_done_for_a_browser_that_has_gone_away(portal: Portal) -> Non
         until(lambda: len(line._waiting) == 0)
     visitor.get("/")
     assert queries.operations(portal.service).items == []
+
+
+def test_what_is_worked_on_keeps_its_place_and_gives_it_back_once(
+    portal: Portal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    visitor, api = portal.visitor(), {"Authorization": f"Bearer {portal.token}"}
+    line = portal.service.store.writer
+    with restarts(portal, visitor) as send:
+        with line.turn():
+            connections = send(0, 1)
+            until(lambda: len(line._waiting) == 1)
+            # All of them while one goes on, so that places are neither lost nor multiplied.
+            for _ in range(limits.AT_WORK):
+                visitor.get("/fleet")
+                assert visitor.ask("GET", "/v1/vms", headers=api).status == 200
+            connections += send(1, limits.AT_WORK)
+            until(lambda: len(line._waiting) == limits.AT_WORK)
+            monkeypatch.setattr(limits, "PATIENCE_SECONDS", 0.05)
+            visitor.get("/fleet", 429).shows("are being worked on")
+            assert visitor.ask("GET", "/v1/vms", headers=api).status == 429
+        # Only some of one VM's restarts are accepted, but all are judged.
+        assert {connection.recv(12) for connection in connections} == {b"HTTP/1.1 303", b"HTTP/1.1 409"}
 
 
 # Responses

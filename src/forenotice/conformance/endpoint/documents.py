@@ -48,7 +48,9 @@ class Document:
         return client_errors.date_of(self.response) or MachineClock().now()
 
     def event(self, event_id: str) -> Event | None:
-        return next((event for event in self.events if id_of(event).upper() == event_id.upper()), None)
+        """None also for events without an id: they cannot be told apart."""
+        identified = (event for event in self.events if "EventId" in event)
+        return next((event for event in identified if id_of(event).upper() == event_id.upper()), None)
 
 
 def decode(body: bytes) -> Any:

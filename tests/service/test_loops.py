@@ -311,22 +311,32 @@ def test_a_failover_is_survived(postgres_server: PostgresServer, migrated_postgr
 
 
 class Notifying(Flaky):
-    """Tells the newest position once for each time that somebody listens."""
+    """As PostgreSQL: the newest position first, then 0 now and then, until nobody listens."""
+
+    listens = False
 
     def changes(self, stop: threading.Event) -> Iterator[int]:
         with self._store.read() as reader:
             last = reader.journal.last()
-        yield last[0] if last else 0
-        stop.wait(60)
+        self.listens = True
+        try:
+            yield last[0] if last else 0
+            while not stop.is_set():
+                stop.wait(0.01)
+                yield 0
+        finally:
+            self.listens = False
 
 
-def test_a_follower_listens_anew_after_an_error(sqlite_store: Store) -> None:
-    rig = Rig(sqlite_store)
+def test_a_follower_listens_anew_after_an_error_and_not_when_it_has_stopped(sqlite_store: Store) -> None:
+    rig, notifying = Rig(sqlite_store), Notifying(sqlite_store)
     follower = Follower(rig.service, rig.service.refresh())
     Rig(sqlite_store).add_group("new")
-    rig.service.store = cast(Store, Notifying(sqlite_store))
+    rig.service.store = cast(Store, notifying)
     with running(follower):
         wait_for(lambda: "group:new" in rig.published.by_key)
+        assert notifying.listens
+    assert not notifying.listens
 
 
 NEWEST = "position = (SELECT max(position) FROM journal)"

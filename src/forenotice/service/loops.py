@@ -147,7 +147,12 @@ class Follower:
         """Whether the database has less than it had, and no epoch was begun since."""
         self._changes: Iterator[int] | None = None
         self._loop = Loop("follow", self._step, threading.Event(), service.liveness, service.runtime)
-        self.start, self.stop = self._loop.start, self._loop.stop
+        self.start = self._loop.start
+
+    def stop(self) -> None:
+        self._loop.stop()
+        # Where it was about to look again; this ends its connection.
+        self._changes = None
 
     def _step(self) -> timedelta | None:
         # After an error it listens anew.

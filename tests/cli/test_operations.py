@@ -91,6 +91,7 @@ def test_hosts_by_a_selector(fresh: Run) -> None:
     for name in ("host-a", "host-b"):
         fresh("host", "set", name, "--label", "rack=r1")
     fresh("host", "add", "empty", "--label", "rack=r1")
+    fresh("host", "add", "spare")
     for arguments, sentence in (
         (("migrate", "label:rack=r9"), "no host with VMs is selected by 'label:rack=r9'"),
         (("migrate", "label:rack=r1,none"), "there is no host 'none'"),
@@ -98,6 +99,7 @@ def test_hosts_by_a_selector(fresh: Run) -> None:
         (("migrate", "empty"), "host empty has no VMs"),
         # A host that is named beside a pattern is not passed over.
         (("fail", "empty", "host-*"), "host empty has no VMs"),
+        (("fail", "host-*", "spare"), "host spare has no VMs"),
         (("fail", "none", "host-*"), "there is no host 'none'"),
     ):
         refused = fresh("host", *arguments)

@@ -101,7 +101,7 @@ class RolloutHistories(Histories):
             assert said.sentence.endswith(".")
             assert said.since is not None
             assert said.until is None or rollout.due_at is None or said.until >= min(self.site.now, rollout.due_at)
-            assert all(fact["kind"] for fact in said.waiting_for)
+            assert all(next(iter(fact)) == "kind" for fact in said.waiting_for), "read first"
 
     def teardown(self) -> None:
         """With guests that approve and drivers that succeed, every rollout comes to its end, whatever others do."""

@@ -143,10 +143,15 @@ def _vms_of_host(draft: Draft, spec: OperationSpec) -> tuple[str, list[Vm]]:
         operation, moving = arriving[0]
         why = f"operation {operation.id} is moving {names(moving)} to host {host.name}: let it end first"
         raise errors.ConflictError(why, operation=operation.id, status=operation.status)
-    if not vms and not arriving:
-        why = f"host {host.name} has no VMs, so no guest has to be told: carry out the maintenance, or cordon the host"
-        raise errors.ConflictError(why, host=host.name, vms=0)
+    require_vms(draft, host.name)
     return host.name, vms
+
+
+def require_vms(draft: Draft, host: str) -> None:
+    """Refuse a host that has no VMs, nor will have."""
+    if not draft.vms_on(draft.host(host).name) and not placement.arriving_at(draft, host):
+        why = f"host {host} has no VMs, so no guest has to be told: carry out the maintenance, or cordon the host"
+        raise errors.ConflictError(why, host=host, vms=0)
 
 
 def _one_vm(draft: Draft, spec: OperationSpec) -> tuple[str, list[Vm]]:

@@ -292,7 +292,7 @@ def _who(draft: Draft, event_id: str | None) -> str:
 
 
 def _facts(draft: Draft, blocker: Blocker) -> Facts:
-    nouns = ("until", "opens_at", "scope", "event", "operation", "vm", "size", "rollout")
+    nouns = ("kind", "until", "opens_at", "scope", "event", "operation", "vm", "size", "rollout")
     known: dict[str, object] = {noun: value for noun in nouns if (value := getattr(blocker, noun)) is not None}
     known["kind"] = blocker.kind.value
     event = draft.world.events.get(blocker.event or "")

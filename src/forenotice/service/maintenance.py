@@ -171,6 +171,10 @@ def _decide(
         visible = visibility.visible(draft, call.access.scopes, named)
         for name in names:
             visible.vm(name)
+    if kind.traits.of_host:
+        for name in names:
+            # Of all first: VMs of a host that fails may be on their way to the next by the time it is its turn.
+            announcements.require_vms(draft, name)
     return [
         announcements.schedule(
             draft, announcements.OperationSpec(kind=kind, name=name, notice=notice, reason=call.reason)

@@ -96,6 +96,18 @@ def test_waiting_for_an_event(emulator: Controlled, run: Run) -> None:
         assert run("emulator", "wait", event["id"], flag).out.startswith("Reboot of web-0 is Completed.\n")
 
 
+def test_what_silence_has_approved_still_waits_for_an_approval(emulator: Controlled, run: Run) -> None:
+    emulator.post("/play", scenario="first-call", resources=["web-0"])
+    (event,) = run("emulator", "events", "--json").json
+    assert (event["status"], event["approved_by"], event["implied"]) == ("Scheduled", "silence", True)
+    ran = run("emulator", "wait", event["id"], "--approved", "--timeout", "0s")
+    assert (ran.code, ran.err.startswith("forenotice: ")) == (1, True)
+    assert "web-0 is not approved after 0 s. " in ran.err
+    run("emulator", "approve", event["id"])
+    found = run("emulator", "wait", event["id"], "--approved", "--timeout", "0s", "--json").json
+    assert (found["approved_by"], found["implied"]) == ("operator", False)
+
+
 def test_what_can_no_longer_happen_is_not_waited_for(emulator: Controlled, run: Run) -> None:
     for verb, flag, why in (
         ("cancel", "--approved", "Canceled: it was not approved in time"),

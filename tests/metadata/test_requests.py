@@ -394,3 +394,11 @@ def test_nothing_that_is_sent_keeps_the_next_client_from_being_served(shared: Ru
     with shared.connect() as client:
         assert client.ask(request()).status == 200
     until(lambda: shared.server.counters.open == 0)
+
+
+def test_what_a_guest_has_sent_is_not_in_the_log_of_a_defect(server: Running) -> None:
+    """asyncio logs the connection in which there was one."""
+    with server.connect() as client:
+        assert client.ask(request(headers=("Metadata: true", "X: secret"))).status == 200
+        (connection,) = server.server._endpoint.connections.open
+        assert "secret" not in repr(connection)

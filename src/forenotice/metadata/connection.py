@@ -68,7 +68,7 @@ class Interceptor(Protocol):
         """The connection is lost, and with it these requests that had not had their turn."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Connection(asyncio.Protocol):
     endpoint: GuestEndpoint
     _listener_vm: str | None

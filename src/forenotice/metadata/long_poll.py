@@ -23,7 +23,7 @@ def wait_seconds(prefer: str) -> float | None:
     return float(found[2]) if found else None
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class LongPoll:
     """A poll that is answered when the document changes, its VM leaves the scope, or its time is up."""
 

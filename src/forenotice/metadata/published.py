@@ -31,7 +31,7 @@ class Waiter(Protocol):
         """The document, or who may see it, may have changed."""
 
 
-@dataclass(slots=True, eq=False, init=False)
+@dataclass(slots=True, eq=False, init=False, repr=False)
 class PublishedScope:
     """One scope: its document, and when its guests last polled."""
 
@@ -103,7 +103,7 @@ class PublishedScope:
             waiter.look_again()
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Guest:
     """One VM."""
 

@@ -29,7 +29,7 @@ TWO_HOSTS = responses.error(400, "Bad request. Host is given twice: give it once
 UNKNOWN_CODING = responses.error(400, "Bad request. The only transfer coding that is read here is chunked")
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Request:
     """One request. It is never changed once it is complete."""
 

@@ -41,7 +41,7 @@ class GuestService(Protocol):
         """When guests of scopes polled, by key; durable when it returns."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class _Pending:
     """An approval that waits for its one outcome. Used on the loop only."""
 

@@ -17,7 +17,7 @@ test: export PYTHONDONTWRITEBYTECODE :=
 test: $(ENVIRONMENT) ## run all tests but the long ones, and hold core, wire and the agent's rules to every branch
 	@scripts/system-packages test
 	@.venv/bin/coverage erase
-	.venv/bin/coverage run -m pytest -n 4 --dist worksteal
+	.venv/bin/coverage run -m pytest -n 5 --dist worksteal
 	@.venv/bin/coverage combine -q
 	.venv/bin/coverage report --include='$(PURE)' --fail-under=100
 

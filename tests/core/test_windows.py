@@ -66,6 +66,11 @@ def test_other_windows_are_refused_with_what_would_be_right(text: str, said: str
     assert len(refused.value.message) < 300
 
 
+def test_zones_are_those_that_every_machine_has() -> None:
+    windows._zones.cache_clear()
+    assert windows._zones() & {"localtime", "UTC"} == {"UTC"}
+
+
 def test_there_are_only_so_many() -> None:
     texts = [f"daily {hour:02}:00-{hour:02}:30 UTC" for hour in range(windows.MOST + 1)]
     assert len(windows.parse_all(texts[:-1])) == windows.MOST

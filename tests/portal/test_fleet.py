@@ -462,7 +462,7 @@ def test_what_is_gone_leads_to_its_history(portal: Portal) -> None:
 def test_an_operation_that_a_window_puts_off_is_shown_before_guests_are_told(portal: Portal) -> None:
     visitor = portal.visitor()
     opens = (portal.service.clock.now() + timedelta(hours=6)).hour
-    window, later = (f"daily {(opens + n) % 24:02}:00-{(opens + n + 1) % 24:02}:00 UTC" for n in (0, 1))
+    window, later = (f"daily {hour:02}:00-{hour + 1:02}:00 UTC" for hour in (opens, (opens + 1) % 24))
     fleet.set_policy(portal.service, OPERATOR, "vm:db", PolicyChange(windows=[window]))
     preview = "/act?kind=host-update&name=host-b"
     visitor.get(preview).shows(

@@ -47,7 +47,7 @@ def test_durations_and_moments_as_typed() -> None:
     typed = {"20": 20, "20m": 20, "90s": 1.5, "2h": 120, "7d": 10080, "1.5 h": 90, "5min": 5}
     assert {text: output.minutes(text) for text in typed} == typed
     for text in ("", "-5", "5 weeks", "nan", "1e3", "٣"):
-        with pytest.raises(ValueError, match="is not a duration"):
+        with pytest.raises(ValueError, match="is not a duration: give minutes such as 20"):
             output.minutes(text)
     assert output.past("2026-01-31", NOW) == datetime(2026, 1, 31, tzinfo=UTC)
     assert output.past("2026-01-31T12:00:00+02:00", NOW) == datetime(2026, 1, 31, 10, tzinfo=UTC)

@@ -236,7 +236,10 @@ def relative(moment: datetime, now: datetime) -> str:
 def minutes(text: str) -> float:
     """A duration as one types it: `20`, `20m`, `2h`, `7d`; minutes where no unit is given."""
     typed = f"{text}m" if re.fullmatch(r"\d+(\.\d+)?", text, re.ASCII) else text
-    return Span.read(typed).total_seconds() / 60
+    try:
+        return Span.read(typed).total_seconds() / 60
+    except ValueError:
+        raise ValueError(f"{text!r} is not a duration: give minutes such as 20, or 90s, 2h, 7d") from None
 
 
 def past(text: str, now: datetime) -> datetime:

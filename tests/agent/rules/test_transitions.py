@@ -223,6 +223,9 @@ def test_a_handler_that_never_prepares_recovers_but_does_not_undo() -> None:
     assert story.begun(None) == ["recover warm"]
     cancelled = preparing(only_after, policy=NEVER)
     assert (cancelled.begun(None), cancelled.state) == ([], State.DONE)
+    not_meant = replace(ONLY_FREEZES, phases=frozenset({RECOVER})), replace(ONLY_FREEZES, always_recover=True)
+    for each in not_meant:
+        assert preparing(each, at=started()).begun(None) == [], "neither prepared nor meant for a reboot"
 
 
 def test_an_event_that_was_started_when_it_appeared_is_never_prepared_for() -> None:
@@ -380,6 +383,12 @@ def test_what_another_event_still_needs_is_left_as_it_is() -> None:
     story.end(RECOVER, ok=False)
     story.wait(60)
     assert (story.begun(held={"drain"}), story.state) == ([], State.DONE), "not tried again either"
+    story = gone(rule(), rule("last"))
+    story.turn(held={"drain"})
+    assert story.step(RECOVER).progress is Progress.RUNNING, "what runs already is not passed on"
+    story.end(RECOVER)
+    story.turn(held={"drain"})
+    assert story.step(RECOVER).progress is Progress.DONE, "nor what is done"
 
 
 def test_a_handler_leaves_an_event_that_comes_later_for_one_that_is_near() -> None:
@@ -416,6 +425,11 @@ def test_an_event_that_takes_over_recovers_although_it_is_cancelled(phases: froz
     second.end(RECOVER)
     second.turn(owed=owed)
     assert not second.saga.live
+
+
+def test_a_handler_that_cannot_recover_undoes_although_another_event_happened() -> None:
+    story = ready(rule(phases=frozenset({PREPARE, UNDO})), policy=NEVER)
+    assert story.begun(None, owed={"drain"}) == ["undo drain"]
 
 
 def test_a_handler_gets_the_memo_of_another_event_until_that_is_taken_back() -> None:

@@ -5,7 +5,9 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -119,6 +121,24 @@ def test_a_migration_that_fails_changes_nothing(sqlite_store: Store, sqlite_path
     assert copies == {f"forenotice.db.before-{NEXT}", f"forenotice.db.before-{NEXT}.2"}
     with closing(opened(sqlite_path)) as again:
         assert hosts_of(again) == {"a"}
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_a_database_may_be_created_by_several_at_once(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    url = f"sqlite:///{tmp_path}/new.db" if kind == "sqlite" else request.getfixturevalue("postgres_url")
+    together = threading.Barrier(4)
+
+    def create(number: int) -> None:
+        together.wait(60)
+        with closing(open_store(url, migrate=True)) as store:
+            keep(store, host(f"host-{number}"))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(create, range(4)))
+    with closing(open_store(url, migrate=False)) as store:
+        assert hosts_of(store) == {f"host-{number}" for number in range(4)}
 
 
 NEWER = rf"newer forenotice \(its revision is {NEXT}, this one knows {NEWEST}\)"

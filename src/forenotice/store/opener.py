@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psycopg
 import sqlalchemy.exc
-from sqlalchemy import URL, Connection, make_url, text
+from sqlalchemy import URL, Connection, inspect, make_url, text
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from forenotice.core import errors
@@ -95,7 +95,7 @@ def _open_sqlite(url: URL, path: Path, known: Revisions, *, migrate: bool) -> St
                         )
                     sqlite.copy(path, free_name(path.with_name(f"{path.name}.before-{known.newest}")))
                 with engine.begin() as migrating:
-                    _migrate(migrating, found, known)
+                    _migrate(migrating, known)
     return sqlite.SqliteStore(engine, file)
 
 
@@ -158,7 +158,7 @@ def _open_postgresql(url: URL, known: Revisions, *, migrate: bool) -> Store:
     engine = postgresql.engine(url, watch)
     shown = url.render_as_string()
     with _refusing(shown), _closing_on_error(engine.dispose), engine.begin() as connection:
-        found = _inspect_postgresql(connection)
+        found = _revision(connection)
         _require_known(found, known, shown)
         if found != known.newest:
             if not migrate:
@@ -166,12 +166,12 @@ def _open_postgresql(url: URL, known: Revisions, *, migrate: bool) -> Store:
                 raise errors.UnsoundError(f"the database {shown} {state}: run `forenotice migrate --database {shown}`")
             connection.execute(text("SET LOCAL statement_timeout = 0"))
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": postgresql.WRITER_LOCK})
-            _migrate(connection, found, known)
+            _migrate(connection, known)
     return postgresql.PostgresqlStore(engine, url, watch)
 
 
-def _inspect_postgresql(connection: Connection) -> str | None:
-    if connection.execute(text("SELECT to_regclass('alembic_version')")).scalar() is None:
+def _revision(connection: Connection) -> str | None:
+    if not inspect(connection).has_table("alembic_version"):
         return None
     found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
     return None if found is None else str(found)
@@ -191,8 +191,10 @@ def _require_known(found: str | None, known: Revisions, where: str) -> None:
     )
 
 
-def _migrate(connection: Connection, found: str | None, known: Revisions) -> None:
+def _migrate(connection: Connection, known: Revisions) -> None:
     """To the newest revision, within the transaction of the connection: all of it or nothing."""
+    # Read under the lock: another process may have migrated while this one waited for it.
+    found = _revision(connection)
     if found is None:
         for table in schema.metadata.tables.values():
             connection.execute(CreateTable(table))

@@ -9,12 +9,14 @@ import pytest
 from tests.store.samples import MINUTE, NOW, Thing, changes, entry, event, host, operation, positions, scope, vm
 
 from forenotice.core import errors, selectors
+from forenotice.core.draft import Changes
 from forenotice.core.operations import EventType, Kind, Status
 from forenotice.core.selectors import of_scopes
 from forenotice.store.events import EventFilter, EventSummary
 from forenotice.store.fleet import GroupFilter, HostFilter, VmFilter
 from forenotice.store.journal import JournalFilter
 from forenotice.store.operations import OperationFilter
+from forenotice.store.queries import translated
 from forenotice.store.tokens import Token
 from forenotice.store.transaction import Transaction
 
@@ -250,3 +252,45 @@ def test_events_at_a_glance(tx: Transaction) -> None:
         assert found == [each for each in everything if each.scope in mine], (one, text)
         counts = {Status.SCHEDULED: len(mine), Status.STARTED: len(mine)} if mine else {}
         assert tx.events.counts(scope=one, seen=seen) == counts
+
+
+HOSTILE = ("x'; DROP TABLE hosts; --", '" OR 1=1', "%s %(a)s ? :limit ::text {0} {name} $1 \\", "[a-z]_%*?")
+
+
+def use(tx: Transaction, text: str) -> None:
+    """Keeps and reads things that are named so."""
+    labelled = host(text, labels={text: text}, address=text)
+    things = (labelled, scope(text), vm(text, text, text), operation(text, text), event(text, text, text))
+    tx.apply(changes(*things, entry(text, host=text, reason=text, data={text: text})))
+    tx.meta.put(text, text)
+    assert tx.meta.get(text) == text
+    assert tx.hosts.page(None, 1, HostFilter(cordoned=False)) == [(labelled, 1)]
+    assert tx.vms.page(None, 9, VmFilter(host=text, scope=text)) == [vm(text, text, text)]
+    assert tx.events.page(None, 9, EventFilter(scope=text, vm=text)) == []
+    assert tx.operations.page(None, 9, OperationFilter(host=text)) == [operation(text, text)]
+    assert tx.worlds.load(hosts=[text], addresses=[text], events=[text]).vms.keys() == {text}
+    for key in ("action", "without", "scope", "event", "operation", "host", "vm", "rollout", "by"):
+        wanted: dict[str, Any] = {key: text}
+        actions = {each.action for _, each in tx.journal.page(JournalFilter(**wanted))}
+        assert (text in actions) == (key in ("action", "host"))
+    tx.journal.page(JournalFilter(action=f"{text}.", by=text, seen=of_scopes("a-*")))
+    by_name: list[Any] = [tx.hosts, tx.vms, tx.subscriptions]
+    for listed in by_name:
+        listed.page(text, 9)
+    by_age: list[Any] = [tx.events, tx.rollouts, tx.tokens]
+    for listed in by_age:
+        with pytest.raises(errors.RefusedError, match="to continue after"):
+            listed.page(f"no {text}", 9)
+    assert (tx.rollouts.hosts(text, text, 9, None), tx.operations.moving_to(text)) == ([], [])
+    found: list[Any] = [tx.tokens.by_digest(text), tx.sessions.find(text), tx.subscriptions.named(text)]
+    assert found == [None] * 3
+    tx.apply(Changes(hosts={text: None}, scopes={text: None}, vms={text: None}))
+
+
+def test_what_callers_give_never_becomes_a_part_of_a_statement(tx: Transaction) -> None:
+    for text in ("plain", "role:name", "ID"):
+        use(tx, text)
+    statements = translated.cache_info().misses
+    for text in HOSTILE:
+        use(tx, text)
+    assert translated.cache_info().misses == statements

@@ -133,6 +133,10 @@ def test_cancelling_asks_first(portal: Portal) -> None:
 def test_an_operation_over_several_scopes(portal: Portal) -> None:
     operation = scheduled(portal, Kind.HOST_UPDATE, "host-b")
     by_scope = {each.scope: each.id for each in operation.events}
+    both = portal.visitor(portal.token_of("tenant", "group:web,group:pool", "of-both"))
+    page = both.get(f"/operations/{operation.id}")
+    page.shows(*(f'href="/events/{by_scope[key]}"' for key in ("group:web", "group:pool")), "an approval that is not yours")
+    page.lacks(by_scope["vm:db"], "/cancel", " db")
     Guests(portal.service).approve([StartRequests(vm="db", scope="vm:db", event_ids=(by_scope["vm:db"],))])
     visitor, tenant = portal.visitor(), portal.visitor_as("tenant", "group:web")
     page = visitor.get(f"/events/{by_scope['group:web']}")

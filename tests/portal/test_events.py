@@ -135,7 +135,8 @@ def test_an_operation_over_several_scopes(portal: Portal) -> None:
     by_scope = {each.scope: each.id for each in operation.events}
     both = portal.visitor(portal.token_of("tenant", "group:web,group:pool", "of-both"))
     page = both.get(f"/operations/{operation.id}")
-    page.shows(*(f'href="/events/{by_scope[key]}"' for key in ("group:web", "group:pool")), "an approval that is not yours")
+    page.shows("an approval that is not yours")
+    assert all(by_scope[key] in page.html for key in ("group:web", "group:pool"))
     page.lacks(by_scope["vm:db"], "/cancel", " db")
     Guests(portal.service).approve([StartRequests(vm="db", scope="vm:db", event_ids=(by_scope["vm:db"],))])
     visitor, tenant = portal.visitor(), portal.visitor_as("tenant", "group:web")

@@ -481,6 +481,9 @@ def test_an_operation_that_a_window_puts_off_is_shown_before_guests_are_told(por
         visitor.get(path).shows(
             "Planned, not announced yet Host update of db, pool_2, pool_3 and web-1 Planned", "Guests will be told in "
         )
+    tenant = portal.visitor_as("tenant", "web")
+    for path in ("/", "/vms/web-1"):
+        tenant.get(path).lacks("not announced yet", "Guests will be told")
     visitor.get("/hosts/host-b").shows("Nothing is announced yet for this host.")
     visitor.get("/").shows("Nothing is announced yet.")
     visitor.get("/hosts/host-a").lacks("not announced yet")

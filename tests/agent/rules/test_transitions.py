@@ -638,3 +638,13 @@ def test_a_real_approval_is_not_told_as_only_observed() -> None:
     story.turn(None)
     why = "only observed: gone without a visible start, and would have been recovered from"
     assert observe(story, RECOVER) == why
+
+
+def test_what_is_over_or_alone_means_nothing_for_other_events() -> None:
+    first, second = gone(), Story(at=event(id="E2"))
+    assert SagaIndex([first.saga]).less_urgent(second.saga) == frozenset(), "it recovers, and prepares no longer"
+    first.finish(RECOVER)
+    assert (first.state, SagaIndex([first.saga]).held(second.saga)) == (State.DONE, frozenset())
+    alone = ready(rule(), policy=PEERS)
+    alone.saga = replace(alone.saga, approving_at=None)
+    assert alone.begun(None) == ["undo drain"], "no peer can have approved it"

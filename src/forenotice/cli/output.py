@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from forenotice.cli.commands import complain, plain
 from forenotice.clock import SystemClock
-from forenotice.settings.values import Span
+from forenotice.settings.values import SPAN, Span
 
 if TYPE_CHECKING:
     import msgspec
@@ -236,10 +236,9 @@ def relative(moment: datetime, now: datetime) -> str:
 def minutes(text: str) -> float:
     """A duration as one types it: `20`, `20m`, `2h`, `7d`; minutes where no unit is given."""
     typed = f"{text}m" if re.fullmatch(r"\d+(\.\d+)?", text, re.ASCII) else text
-    try:
-        return Span.read(typed).total_seconds() / 60
-    except ValueError:
-        raise ValueError(f"{text!r} is not a duration: give minutes such as 20, or 90s, 2h, 7d") from None
+    if not SPAN.fullmatch(typed):
+        raise ValueError(f"{text!r} is not a duration: give minutes such as 20, or 90s, 2h, 7d")
+    return Span.read(typed).total_seconds() / 60
 
 
 def past(text: str, now: datetime) -> datetime:

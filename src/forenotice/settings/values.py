@@ -286,7 +286,7 @@ def _is_host(host: str, *, bracketed: bool) -> bool:
 # Durations as people write them: `90s`, `5m`, `2h`, `7d`.
 
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_SPAN = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(UNITS)})", re.ASCII)
+SPAN = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(UNITS)})", re.ASCII)
 LONGEST = timedelta(days=366)
 
 NEVER = timedelta.max
@@ -300,7 +300,7 @@ def lasting(text: object) -> timedelta:
 class Span(timedelta):
     @classmethod
     def read(cls, text: object) -> "Span":
-        found = _SPAN.fullmatch(text.strip()) if isinstance(text, str) else None
+        found = SPAN.fullmatch(text.strip()) if isinstance(text, str) else None
         if not found:
             raise ValueError(f'{text!r} is not a duration: give one such as "30s", "5m" or "2h"')
         seconds = float(found[1]) * UNITS[found[2]]

@@ -252,9 +252,14 @@ def test_a_tenant_cancels_only_what_tenants_asked_for(portal: Portal) -> None:
 
 def test_a_tenant_is_told_nothing_of_the_operator(portal: Portal) -> None:
     maintenance.approve(portal.service, Call(actor="operator:carla", token_id="c"), event := event_of(portal))
-    page = portal.visitor_as("tenant", "group:web").get(f"/events/{event}")
+    tenant = portal.visitor_as("tenant", "group:web")
+    page = tenant.get(f"/events/{event}")
     page.shows("by an operator in its guests' place")
     page.lacks("carla", "a test", 'href="/hosts/')
+    for path in ("/vms/web-0", "/groups/web"):
+        page = tenant.get(path)
+        page.shows("was approved")
+        page.lacks("carla", "a test")
 
 
 @pytest.mark.parametrize("wanted", ["nothing", "a" * 65, "..%5c", NO_EVENT])

@@ -354,9 +354,7 @@ commands.removal(
 )
 operations.verb(vm, "restart", Kind.RESTART, "Restart VMs after notice.")
 operations.verb(vm, "redeploy", Kind.REDEPLOY, "Move VMs to other hosts after notice.")
-operations.verb(
-    vm, "evict", Kind.EVICTION, "Evict spot VMs: removed half a minute after they are told.", question="Evict {}?"
-)
+operations.verb(vm, "evict", Kind.EVICTION, "Evict spot VMs, 30 seconds after the announcement.", question="Evict {}?")
 operations.verb(
     vm,
     "delete",

@@ -68,7 +68,7 @@ def _announced(ctx: Operator, operation: "views.maintenance.Operation") -> str:
 
 
 def planned(ctx: Operator, host: str) -> list[str]:
-    """What is planned for a host, and when its guests are told."""
+    """What is planned for a host, and when it is announced to guests."""
     found = ctx.api.items(views.maintenance.Operation, "operations", status=Status.PLANNED, host=host)
     return [f"{each.kind}, guests will be told: {_announced(ctx, each)}" for each in found]
 

@@ -110,7 +110,7 @@ def rehearse_python(config: Python) -> str:
 
 
 def _told(act: Callable[[], T]) -> T:
-    """An exception of somebody else's code, by the last line of its traceback."""
+    """An exception that a handler's own code raised, by the last line of its traceback."""
     try:
         return act()
     except Exception as error:

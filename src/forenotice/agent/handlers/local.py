@@ -86,7 +86,7 @@ class File:
         ours = read_memo(work.memo)
         if not back:
             exists = os.path.lexists(self._path) and not os.path.isdir(self._path)
-            # A flag that somebody else set is neither written nor removed.
+            # A flag that another program set is neither written nor removed.
             ours = [self._path] if ours or not exists else []
             work.remember(write_memo(ours))
         if ours is not None and not ours:

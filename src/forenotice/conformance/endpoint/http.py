@@ -157,7 +157,7 @@ class Response(http.Response):
 
 
 class PendingRequest:
-    """A request that has been sent, and its response when somebody wants it."""
+    """A request that has been sent, and its response, read when it is needed."""
 
     def __init__(self, host: str, port: int, request: Request, timeout: float) -> None:
         self._request = request

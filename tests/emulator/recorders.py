@@ -17,7 +17,7 @@ from forenotice.emulator.recordings import FORMAT, Observation, Recorder, Start,
 
 NEWEST = "2020-07-01"
 NOON = datetime(2026, 3, 9, 12, 0, 0, tzinfo=UTC)
-IMPATIENT = replace(USUAL, timeout=0.05, longest_retry_after=0.02)
+IMPATIENT = replace(USUAL, timeout=1, longest_retry_after=0.02)
 """Once something has been heard."""
 START = Start(format=FORMAT, url="http://169.254.169.254", api_version=NEWEST, at=NOON)
 
@@ -40,7 +40,7 @@ class Working:
 
     def heard(self, changes: int) -> Observation:
         """The last of so many changes, once there are as many."""
-        until(lambda: len(self.told) >= changes, 5, what=lambda: f"{changes} changes, but {self.told}")
+        until(lambda: len(self.told) >= changes, 20, what=lambda: f"{changes} changes, but {self.told}")
         return self.told[changes - 1]
 
     def stop(self) -> None:

@@ -67,4 +67,4 @@ def test_the_real_pace_hears_of_a_change_within_a_second(make: Make, server: Run
         server.show(3, RUNNING)
         shown = monotonic()
         assert isinstance(next(changes), Started)
-        assert monotonic() - shown < 1.5
+        assert monotonic() - shown < Pace().wait / 2

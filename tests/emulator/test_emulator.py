@@ -21,6 +21,7 @@ from forenotice.emulator.emulator import EmulatedClock, Emulator
 from forenotice.emulator.faults import Delay
 from forenotice.emulator.scenarios import catalogue, reader
 from forenotice.emulator.simulation import Announcement
+from forenotice.metadata.options import Limits
 from forenotice.runtime import Runtime
 from forenotice.settings import Address
 from forenotice.wire import versions
@@ -260,7 +261,7 @@ def test_half_a_request_does_not_hold_up_the_end() -> None:
         assert guest.recv(12) == b"HTTP/1.1 200"
         began = monotonic()
         emulator.stop()
-        assert monotonic() - began < 1.5
+        assert monotonic() - began < Limits().request_seconds / 2
 
 
 # The response that a poll would get

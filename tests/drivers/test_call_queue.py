@@ -175,6 +175,17 @@ def test_when_it_stops_what_is_done_is_finished_and_the_rest_is_for_later() -> N
     assert (outside.queue.finished(), outside.begun) == ([], [("done",), ("stuck",)])
 
 
+def test_a_call_that_is_accepted_while_the_service_stops_is_made_again_right_after_the_next_start() -> None:
+    def end_at_stop() -> None:
+        outside.end("a1")
+
+    outside = Outside(lambda task: NotYet(again_at=START + timedelta(hours=1)), awaits_results=True)
+    outside.queue.enter(task("1", "a", "a1"))
+    outside.stop = end_at_stop  # type: ignore[method-assign]
+    outside.queue.stop()
+    assert [outcome for _, outcome in outside.queue.finished()] == [NotYet(again_at=outside.clock.now())]
+
+
 def test_it_is_known_how_many_wait_and_when_a_try_is_over_at_the_latest() -> None:
     outside = Outside(at_once=2, each_vm=EACH, longest=timedelta(minutes=5))
     outside.queue.enter(task("1", "a", "a1"))

@@ -207,6 +207,8 @@ class CallQueue:
             log.exception("The driver failed", action="driver.failed", operation=task.operation)
             outcome = Finished(failures={vm: f"{type(error).__name__}: {error}" for vm in task.vms})
         with self._changed:
+            if isinstance(outcome, NotYet) and self._stopped:
+                outcome = replace(outcome, again_at=self._runtime.clock.now())
             wanted = self._orders.get(task.operation) is order
             keeps = order.choice.terms.awaits_results and wanted and not self._stopped
             if isinstance(outcome, NotYet) and keeps:

@@ -25,6 +25,7 @@ from forenotice.core.draft import UserLimits
 from forenotice.core.timing import Retries, Timing
 from forenotice.drivers import registry
 from forenotice.drivers.call_queue import DriverChoice
+from forenotice.drivers.surroundings import Surroundings
 from forenotice.failures import Failures
 from forenotice.metadata.endpoint import Counters
 from forenotice.metadata.options import Options, Proxy
@@ -74,30 +75,24 @@ def run(settings: Settings) -> int:
     options = _options(settings)
     tls = _tls(settings)
     runtime = Runtime()
-    drivers = registry.open_drivers(settings.driver, settings.speed, runtime)
     with ExitStack() as held:
         held.enter_context(data_directory.held(settings.directory, settings.database_file))
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             died = held.enter_context(watching_for_deaths(lambda: os.kill(os.getpid(), signal.SIGTERM)))
-            runner.run(_serve(settings, options, tls, runtime, *drivers))
+            runner.run(_serve(settings, options, tls, runtime))
         log.info("Stopped", action="serve.stopped")
     return 1 if died else 0
 
 
-async def _serve(
-    settings: Settings,
-    options: Options,
-    tls: SSLContext | None,
-    runtime: Runtime,
-    drivers: Sequence[DriverChoice],
-    retries: Retries,
-) -> None:
+async def _serve(settings: Settings, options: Options, tls: SSLContext | None, runtime: Runtime) -> None:
+    published = PublishedFleet()
+    published.loaded = False
+    surroundings = Surroundings(last_poll=published.polled)
+    drivers, retries = registry.open_drivers(settings.driver, settings.speed, runtime, surroundings)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(name, _stop, stopping)
-    published = PublishedFleet()
-    published.loaded = False
     own: list[SocketAddress] = []
     """Our listeners, once they are bound: subscriptions and gates must not reach them."""
     outgoing = partial(OutgoingClient, private=settings.allow_private_targets, own=own)

@@ -46,6 +46,8 @@ def test_the_driver_is_told_everything_it_needs() -> None:
             labels={"rack": "a"},
             address="10.0.0.a",
             target_addresses={"db": "10.0.0.b", "www": "10.0.0.b"},
+            duration=5,
+            shutdown_timeouts={"db": MINUTE, "www": MINUTE},
         )
     ]
     assert site.operation(operation).claimed_by == "p"

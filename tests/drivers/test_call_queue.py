@@ -125,6 +125,19 @@ def test_what_is_not_yet_over_is_called_again_without_what_is_done() -> None:
     assert [outcome for _, outcome in outside.queue.finished()] == [NotYet(again_at=START, done=("quick",))]
 
 
+def test_why_the_driver_waits_is_told_of_each_vm() -> None:
+    reasons = {"x": "host b does not answer", "y": "host c does not answer"}
+
+    def waits(part: Task) -> Outcome:
+        return NotYet(again_at=START, waiting={part.vms[0]: reasons[part.vms[0]]} if part.vms[0] in reasons else {})
+
+    outside = Outside(waits, each_vm=EACH)
+    outside.queue.enter(task("1", "a", "x", "y", "z"))
+    for vm in "xyz":
+        outside.end(vm)
+    assert [outcome for _, outcome in outside.queue.finished()] == [NotYet(again_at=START, waiting=reasons)]
+
+
 def test_an_accepted_call_keeps_its_place_until_it_is_called_again_or_dropped() -> None:
     later = START + timedelta(minutes=1)
     outside = Outside(lambda task: NotYet(again_at=later), at_once=1, awaits_results=True)

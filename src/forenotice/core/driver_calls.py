@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from forenotice.core import lifecycle, placement
 from forenotice.core.draft import Draft
@@ -10,6 +10,7 @@ from forenotice.core.lifecycle import RECHECK
 from forenotice.core.operations import Kind, Operation, Status
 from forenotice.core.timing import STARTED_SHOWN
 
+SHUTDOWN_TIMEOUT = timedelta(seconds=60)
 UNSAID = "the driver reported no result for it"
 
 
@@ -32,6 +33,10 @@ class Task:
     address: str | None = None
     target_addresses: Mapping[str, str | None] = field(default_factory=dict)
     """By VM, of the host it moves to."""
+    duration: int = -1
+    """DurationInSeconds as guests were told; -1 is unknown."""
+    shutdown_timeouts: Mapping[str, timedelta] = field(default_factory=dict)
+    """By VM: how long it may take to shut down before it is powered off."""
     result_token: str = field(default="", repr=False, compare=False)
     """Lets its bearer report the result of this call."""
 
@@ -42,6 +47,8 @@ class NotYet:
 
     again_at: datetime
     done: tuple[str, ...] = ()
+    waiting: Mapping[str, str] = field(default_factory=dict)
+    """By VM: why the driver waits, where it waits for something outside. That is no failed try."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +121,8 @@ def advance(draft: Draft, operation: Operation, process: str, claim_until: datet
         labels=host.labels,
         address=host.address,
         target_addresses={name: hosts[target].address for name, target in operation.targets.items() if name in ready},
+        duration=operation.kind.traits.duration,
+        shutdown_timeouts=dict.fromkeys(ready, SHUTDOWN_TIMEOUT),
     )
 
 

@@ -227,9 +227,13 @@ class CallQueue:
 def _together(outcomes: list[Outcome]) -> Outcome:
     """What failed while something else goes on is tried again with it: it does not count as a try."""
     done = tuple(name for outcome in outcomes for name in outcome.done)
-    unfinished = [outcome.again_at for outcome in outcomes if isinstance(outcome, NotYet)]
+    unfinished = [outcome for outcome in outcomes if isinstance(outcome, NotYet)]
     if unfinished:
-        return NotYet(again_at=min(unfinished), done=done)
+        return NotYet(
+            again_at=min(outcome.again_at for outcome in unfinished),
+            done=done,
+            waiting={name: why for outcome in unfinished for name, why in outcome.waiting.items()},
+        )
     finished = [outcome for outcome in outcomes if isinstance(outcome, Finished)]
     return Finished(
         done=done,

@@ -12,6 +12,7 @@ from forenotice.core.timing import Retries, Timing
 from forenotice.drivers import file
 from forenotice.drivers.call_queue import CallTerms, Driver, DriverChoice
 from forenotice.drivers.command import CommandDriver
+from forenotice.drivers.surroundings import NO_SURROUNDINGS, Surroundings
 from forenotice.drivers.webhook import Receiver, WebhookDriver
 from forenotice.programs import process
 from forenotice.runtime import Runtime
@@ -41,14 +42,17 @@ class SimulatedDriver:
     def stop(self) -> None: ...
 
 
-def open_drivers(path: Path | None, speed: float, runtime: Runtime) -> tuple[list[DriverChoice], Retries]:
+def open_drivers(
+    path: Path | None, speed: float, runtime: Runtime, surroundings: Surroundings = NO_SURROUNDINGS
+) -> tuple[list[DriverChoice], Retries]:
     """None: the simulated one."""
     if path is None:
         return [DriverChoice(driver=SimulatedDriver(Timing(speed=speed)))], Retries()
     retries, drivers = file.load(path)
     try:
         return [
-            DriverChoice(driver=_made(each, runtime), terms=_terms(each), hosts=hosts) for hosts, each in drivers
+            DriverChoice(driver=_made(each, runtime, surroundings), terms=_terms(each), hosts=hosts)
+            for hosts, each in drivers
         ], retries
     except errors.RefusedError as error:
         raise file.DriverFileError(f"{path}: {error.message}") from None
@@ -69,7 +73,11 @@ def _terms(config: file.Command | file.Webhook) -> CallTerms:
     )
 
 
-def _made(config: file.Command | file.Webhook, runtime: Runtime) -> Driver:
+def _made(
+    config: file.Command | file.Webhook,
+    runtime: Runtime,
+    surroundings: Surroundings,  # noqa: ARG001 - for drivers that watch their VMs come back
+) -> Driver:
     if isinstance(config, file.Command):
         return CommandDriver(config, runtime)
     # The administrator names the URL in this file: private addresses are what it is for.

@@ -130,7 +130,7 @@ async def _serve(settings: Settings, options: Options, tls: SSLContext | None, r
         shells.append(control)
         operators_at = Address(host=settings.control.host, port=control.port)
         own += _places(metadata, operators_at)
-        listeners = {"metadata": [str(place) for place in metadata.bound], "control": str(operators_at)}
+        listeners = {"metadata": [str(each) for each in metadata.listening], "control": str(operators_at)}
         if not reaching.done():
             log.warning("Waiting for the database", action="serve.waiting", **listeners)
         if not await _first_of(reaching, told):
@@ -364,9 +364,11 @@ def _once(settings: Settings) -> SignInLink | None:
 
 
 def _places(metadata: MetadataServer, control: Address) -> list[SocketAddress]:
+    # What listens in another network namespace cannot be reached from ours.
+    guests = (each.at for each in metadata.listening if isinstance(each.at, Address) and each.netns is None)
     return [
         (ipaddress.ip_address(found[4][0]), at.port)
-        for at in (control, *(bound for bound in metadata.bound if isinstance(bound, Address)))
+        for at in (control, *guests)
         for found in socket.getaddrinfo(at.host, at.port, type=socket.SOCK_STREAM)
     ]
 

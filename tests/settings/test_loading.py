@@ -109,6 +109,17 @@ GOOD = [
     ("metadata", "unix:/run/x.sock", Listener(at=Path("/run/x.sock"))),
     ("metadata", "onehop:127.0.0.1:80=db", Listener(at=Address(host="127.0.0.1", port=80), vm="db", one_hop=True)),
     ("metadata", "10.0.0.1:80=db", Listener(at=Address(host="10.0.0.1", port=80), vm="db")),
+    (
+        "metadata",
+        "onehop:[fe80::1%br0]:80%br-0.1@/run/netns/blue=db",
+        Listener(
+            at=Address(host="fe80::1%br0", port=80),
+            interface="br-0.1",
+            netns=Path("/run/netns/blue"),
+            vm="db",
+            one_hop=True,
+        ),
+    ),
     ("database", "postgresql://me@db/forenotice", "postgresql://me@db/forenotice"),
     ("guest_rate", "off", None),
     ("max_user_operations", "off", None),
@@ -134,7 +145,18 @@ def test_good_values(name: str, value: str, wanted: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["127.0.0.1:80", "[::1]:80=vm.1", "unix:/run/x.sock", "unix:/run/x.sock=db", "onehop:[::1]:80=db"]
+    "text",
+    [
+        "127.0.0.1:80",
+        "[::1]:80=vm.1",
+        "unix:/run/x.sock",
+        "unix:/run/x.sock=db",
+        "onehop:[::1]:80=db",
+        "169.254.169.254:80%tap0=db",
+        "169.254.169.254:80@/proc/17/ns/net",
+        "[fe80::1%br0]:80",
+        "[fe80::1%br0]:80%br0@/run/netns/blue=db",
+    ],
 )
 def test_a_listener_reads_as_it_is_written(text: str) -> None:
     assert str(table.everything()["metadata"].read(text)) == text
@@ -148,6 +170,16 @@ BAD = {
         "[10.0.0.1]:80",
         "::1:80",
         "127.0.0.1:80=no/such",
+        "127.0.0.1:80%",
+        "127.0.0.1:80%=db",
+        "127.0.0.1:80%..",
+        "127.0.0.1:80%a/b",
+        "127.0.0.1:80%sixteen-letters-",
+        "127.0.0.1:80@blue",
+        "127.0.0.1:80@",
+        "127.0.0.1:80@/run/netns/x%br0",
+        "127.0.0.1%br0:80",
+        "unix%br0:/run/x",
         "unix:",
         "onehop:",
         "onehop:unix:/run/x",
@@ -289,6 +321,14 @@ def test_what_an_emulator_cannot_be_told(flags: dict[str, str], said: str) -> No
 
 
 # The table, its flags, its variables and its page in the docs agree
+
+
+def test_the_same_address_at_another_interface_or_in_another_namespace_is_another_listener() -> None:
+    address = "169.254.169.254:80"
+    listeners = [address, f"{address}%tap0=db", f"{address}%tap1=db", f"{address}@/run/netns/blue"]
+    assert [str(each) for each in settings.load({"metadata": listeners}, {}).metadata] == listeners
+    with pytest.raises(SettingError, match="same listener twice"):
+        settings.load({"metadata": [f"{address}%tap0=db", f"{address}%tap0=web"]}, {})
 
 
 @pytest.mark.parametrize("row", table.everything().values(), ids=lambda row: row.name)

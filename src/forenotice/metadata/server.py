@@ -9,8 +9,11 @@ import stat
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from msgspec import structs
 
 from forenotice import descriptors
 from forenotice.clock import Clock
@@ -19,7 +22,7 @@ from forenotice.core.timing import Timing
 from forenotice.descriptors import Acceptor
 from forenotice.failures import Liveness
 from forenotice.logs import log
-from forenotice.metadata import identity, responses
+from forenotice.metadata import identity, interfaces, responses
 from forenotice.metadata.connection import Connection, Interceptor
 from forenotice.metadata.endpoint import Counters, GuestEndpoint
 from forenotice.metadata.options import Options
@@ -105,9 +108,13 @@ class MetadataServer:
         return self._endpoint.counters
 
     @property
+    def listening(self) -> tuple[Listener, ...]:
+        """Where guests are answered, each name resolved, with the ports that the system chose."""
+        return tuple(each for opened in self._listeners for each in opened.listening)
+
+    @property
     def bound(self) -> tuple[Address | Path, ...]:
-        """Where guests are answered, with the ports that the system chose."""
-        return tuple(place for opened in self._listeners for place in opened.bound)
+        return tuple(each.at for each in self.listening)
 
     def start(self, listeners: Sequence[Listener]) -> None:
         try:
@@ -127,7 +134,7 @@ class MetadataServer:
         opened = OpenListener(self._endpoint, listener, self._connection)
         opened.open()
         self._listeners.append(opened)
-        return opened.bound[0]
+        return opened.listening[0].at
 
     def refresh(self) -> None:
         """Read the clock now; it is read once a second anyway."""
@@ -185,29 +192,31 @@ class OpenListener:
         self._vm = listener.vm
         self._unix = isinstance(listener.at, Path)
         self._sockets: list[socket.socket] = []
+        self.listening: tuple[Listener, ...] = ()
+        """One for each address of the name that was given."""
         self._acceptors: list[Acceptor] = []
         self._adopting: set[asyncio.Task[None]] = set()
         self._inode: tuple[int, int] | None = None
 
-    @property
-    def bound(self) -> tuple[Address | Path, ...]:
-        if isinstance(self._listener.at, Path):
-            return (self._listener.at,)
-        return tuple(Address(host=name[0], port=name[1]) for name in (s.getsockname() for s in self._sockets))
-
     def open(self) -> None:
+        listener = self._listener
         try:
-            if isinstance(self._listener.at, Path):
-                self._open_unix(self._listener.at)
+            if isinstance(listener.at, Path):
+                self._open_unix(listener.at)
+            elif listener.netns is None:
+                self._open_tcp(listener.at)
             else:
-                self._open_tcp(self._listener.at)
+                interfaces.call_in(listener.netns, partial(self._open_tcp, listener.at))
+        except interfaces.UnusableError as error:
+            self._close_sockets()
+            raise errors.RefusedError(f"Guests cannot be served at {listener}: {error}.") from None
         except OSError as error:
             self._close_sockets()
             reason = error.strerror or str(error)
             forbidden = isinstance(error, PermissionError) and not self._unix
             remedy = "ports below 1024 are root's (or CAP_NET_BIND_SERVICE):" if forbidden else "free it or"
             raise errors.RefusedError(
-                f"Guests cannot be served at {self._listener}: {reason}; {remedy} choose another with --metadata."
+                f"Guests cannot be served at {listener}: {reason}; {remedy} choose another with --metadata."
             ) from None
         self._acceptors += (Acceptor(listening, self._listener, self._accept) for listening in self._sockets)
 
@@ -233,12 +242,15 @@ class OpenListener:
                 listening.setsockopt(level, option, value)
             if family == socket.AF_INET6:
                 listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            if self._listener.interface is not None:
+                interfaces.bind(listening, self._listener.interface, self._listener.netns)
             if self._listener.one_hop:
                 # Connections inherit it; even the handshake has it.
                 listening.setsockopt(*HOP_LIMIT[family], 1)
             listening.bind((name[0], port, *name[2:]))
-            port = listening.getsockname()[1]
+            host, port = listening.getsockname()[:2]
             listening.listen(BACKLOG)
+            self.listening += (structs.replace(self._listener, at=Address(host=host, port=port)),)
 
     def _open_unix(self, path: Path) -> None:
         _remove_stale(path)
@@ -249,6 +261,7 @@ class OpenListener:
         path.chmod(SOCKET_MODE)
         self._inode = _identity(path)
         listening.listen(BACKLOG)
+        self.listening = (self._listener,)
 
     def _close_sockets(self) -> None:
         for listening in self._sockets:

@@ -190,9 +190,12 @@ def load(flags: Flags, environ: Mapping[str, str]) -> Settings:
             raise SettingError(f"{one} and {other} need each other: give both or neither")
     if not settings.metadata:
         raise SettingError("metadata names no listener: give at least one, such as 127.0.0.1:8254")
-    places = [listener.at for listener in settings.metadata if isinstance(listener.at, Path) or listener.at.port]
+    places = [listener.place for listener in settings.metadata if isinstance(listener.at, Path) or listener.at.port]
     if len(places) != len(set(places)):
-        raise SettingError("metadata names the same listener twice: give each address or socket once")
+        raise SettingError(
+            "metadata names the same listener twice: give each address or socket once for each interface and network "
+            "namespace"
+        )
     names = [gate.name for gate in settings.gate]
     if len(names) != len(set(names)):
         raise SettingError("gate has the same name twice: give each its own")

@@ -87,8 +87,9 @@ SERVE = (
     DATA,
     DATABASE,
     Setting("metadata", "LISTENER", values.listener, default="127.0.0.1:8254", repeatable=True,
-        help="Where guests are answered: HOST:PORT, onehop:HOST:PORT (answers do not pass a router) or unix:PATH, "
-             "with =VM after it for one VM alone; may be repeated."),
+        help="Where guests are answered: unix:PATH or [onehop:]HOST:PORT[%INTERFACE][@NETNS], with =VM after it for "
+             "one VM alone; may be repeated. onehop: answers do not pass a router; INTERFACE: takes connections from "
+             "this network interface only; NETNS: listens in the network namespace at this path."),
     METADATA_NAME,
     CONTROL,
     Setting("control_name", "NAME", values.host_name, repeatable=True,

@@ -25,6 +25,12 @@ GUEST_RATE = 5
 WAIT_MAX = 3600
 DELAY_MAX = 120
 ONE_HOP = "onehop:"
+LISTENER = re.compile(
+    r"(?P<hops>onehop:)?(?P<at>(?:\[[^\]]*\]|[^%@=\[\]]*):[0-9]+)(?:%(?P<interface>[^@=]*))?(?:@(?P<netns>[^=%@]*))?"
+)
+"""An address with what may stand after it. The zone of an IPv6 address stands inside its brackets."""
+INTERFACE = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_.-]{1,15}", re.ASCII)
+"""The kernel takes more characters; these are in use, and mean nothing to those who read them."""
 SOCKET_PATH_MAX = 107
 """Longer ones do not fit into a socket's address (unix(7))."""
 
@@ -73,13 +79,23 @@ class Listener(msgspec.Struct, frozen=True, kw_only=True):
     """Where guests are answered: an address or a unix socket, perhaps for one VM alone."""
 
     at: Address | Path
+    interface: str | None = None
+    """The only network interface from which it takes connections."""
+    netns: Path | None = None
+    """The network namespace in which the address is; None: the service's own."""
     vm: str | None = None
     one_hop: bool = False
     """Answers pass no router: their hop limit is 1."""
 
     def __str__(self) -> str:
         place = f"unix:{self.at}" if isinstance(self.at, Path) else f"{ONE_HOP * self.one_hop}{self.at}"
-        return f"{place}={self.vm}" if self.vm else place
+        marks = (("%", self.interface), ("@", self.netns), ("=", self.vm))
+        return place + "".join(f"{mark}{value}" for mark, value in marks if value is not None)
+
+    @property
+    def place(self) -> tuple[Address | Path, str | None, Path | None]:
+        """What no two listeners share."""
+        return self.at, self.interface, self.netns
 
 
 class Gate(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,19 +145,48 @@ def listener(value: str) -> Listener:
     elif not fleet.NAME.fullmatch(vm):
         raise ValueError(f"{vm!r} is not a VM name: after '=' give 1 to 64 letters, digits, '.', '_' or '-'")
     if not place.startswith("unix:"):
-        try:
-            return Listener(at=address(place.removeprefix(ONE_HOP)), vm=vm or None, one_hop=place.startswith(ONE_HOP))
-        except ValueError:
-            raise ValueError(
-                f"{value!r} is not a listener: give HOST:PORT, onehop:HOST:PORT or unix:PATH, and =VM after it for one "
-                "VM alone"
-            ) from None
+        return _tcp_listener(value, place, vm or None)
     socket = path(place.removeprefix("unix:"))
     if not socket.name:
         raise ValueError(f"{value!r} names no socket: give unix:PATH such as unix:/run/forenotice/guests.sock")
     if len(str(socket).encode()) > SOCKET_PATH_MAX:
         raise ValueError(f"the path of a unix socket holds at most {SOCKET_PATH_MAX} bytes: give a shorter one")
     return Listener(at=socket, vm=vm or None)
+
+
+def _tcp_listener(value: str, place: str, vm: str | None) -> Listener:
+    found = LISTENER.fullmatch(place)
+    try:
+        at = address(found["at"] if found else "")
+    except ValueError:
+        found = None
+    if not found:
+        raise ValueError(
+            f"{value!r} is not a listener: give HOST:PORT, onehop:HOST:PORT or unix:PATH, %INTERFACE and @NETNS after "
+            "the port for one interface and another network namespace, and =VM after it for one VM alone"
+        ) from None
+    if found["interface"] is not None:
+        interface(found["interface"])
+    netns = found["netns"]
+    if netns is not None and (not netns.startswith("/") or not netns.isprintable()):
+        raise ValueError(
+            f"{netns!r} is not the path of a network namespace: after '@' give one such as /run/netns/blue or "
+            "/proc/PID/ns/net"
+        )
+    return Listener(
+        at=at,
+        interface=found["interface"],
+        netns=None if netns is None else Path(netns),
+        vm=vm,
+        one_hop=found["hops"] is not None,
+    )
+
+
+def interface(value: str) -> str:
+    """The name of a network interface."""
+    if INTERFACE.fullmatch(value):
+        return value
+    raise ValueError(f"{value!r} is not a network interface: give 1 to 15 letters, digits, '.', '_' or '-'")
 
 
 def host_name(value: str) -> str:

@@ -1,0 +1,69 @@
+"""The network interface and the network namespace in which a listener takes connections."""
+
+import ctypes
+import errno
+import os
+import socket
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+
+from forenotice.runtime import start_thread
+
+CLONE_NEWNET = 0x40000000
+
+
+class UnusableError(Exception):
+    """An interface or a network namespace cannot be used; the message says why, and what to do."""
+
+
+def bind(listening: socket.socket, interface: str, netns: Path | None) -> None:
+    """Take connections from there only; they inherit it, so responses leave by it too."""
+    # The directory shows the service's own namespace only.
+    if netns is None and (bridge := Path("/sys/class/net", interface, "master/bridge")).exists():
+        name = bridge.parent.resolve().name
+        raise UnusableError(f"{interface} is a port of the bridge {name}, where its packets arrive: give %{name}")
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode() + b"\0")
+    except PermissionError:
+        raise UnusableError(f"it may not be bound to {interface}: give the service CAP_NET_RAW") from None
+    except OSError as error:
+        if error.errno != errno.ENODEV:
+            raise
+        where = "this network namespace" if netns is None else netns
+        raise UnusableError(f"there is no interface {interface} in {where}: `ip link` shows those there are") from None
+
+
+def call_in(netns: Path, work: Callable[[], None]) -> None:
+    """In a thread of its own, for what a thread opens is in the network namespace that the thread has entered."""
+    outcome: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            _enter(netns)
+            work()
+            outcome.set_result(None)
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    start_thread(run, "forenotice-netns")
+    outcome.result()
+
+
+def _enter(netns: Path) -> None:
+    # os.setns came with Python 3.12.
+    libc = ctypes.CDLL(None, use_errno=True)
+    try:
+        with netns.open("rb") as file:
+            if not libc.setns(file.fileno(), CLONE_NEWNET):
+                return
+            code = ctypes.get_errno()
+    except OSError as error:
+        code = error.errno or 0
+    reason = {
+        errno.ENOENT: "there is no such network namespace: `ip netns` shows those that have a name",
+        errno.EINVAL: "that is not a network namespace: give a path such as /run/netns/blue or /proc/PID/ns/net",
+        errno.EPERM: "another network namespace may not be entered: give the service CAP_SYS_ADMIN",
+        errno.EACCES: "the network namespace may not be opened: give the service CAP_SYS_PTRACE, or name the namespace",
+    }
+    raise UnusableError(reason.get(code, f"the network namespace cannot be entered: {os.strerror(code)}"))

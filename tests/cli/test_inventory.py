@@ -119,12 +119,16 @@ def test_groups_and_policies(fleet: Run) -> None:
         "max_unavailable": None,
         "min_available": None,
         "windows": [],
+        "shutdown_timeout_seconds": 60,
     }
     policy = fleet("group", "policy", "pool", "--terminate-notice", "off", "--auto-approve-restart", "--json").json
     assert (policy["terminate_notice_minutes"], policy["auto_approve_restart"]) == (None, True)
     policy = fleet("group", "policy", "pool", "--no-auto-approve-restart", "--auto-approve-redeploy", "--json").json
     assert (policy["auto_approve_restart"], policy["auto_approve_redeploy"]) == (False, True)
-    fleet("group", "policy", "pool").shows("terminate notice +off")
+    fleet("group", "policy", "pool").shows("terminate notice +off", "shutdown timeout +60 s")
+    fleet("group", "policy", "pool", "--shutdown-timeout", "5m").shows("shutdown timeout +300 s")
+    assert "whole seconds" in fleet("group", "policy", "pool", "--shutdown-timeout", "1.5").err
+    assert "seconds such as 9" in fleet("group", "policy", "pool", "--shutdown-timeout", "long").err
     assert fleet("group", "show", "pool", "--json").json["kind"] == "placement-group"
     assert [line.split()[0] for line in fleet("group", "list").out.splitlines()] == ["group", "pool", "web"]
     assert fleet("vm", "policy", "db", "--listening", "never", "--json").json["listening"] == "never"

@@ -83,6 +83,7 @@ def test_policies(fleet: Control) -> None:
         "max_unavailable": None,
         "min_available": None,
         "windows": [],
+        "shutdown_timeout_seconds": 60,
     }
     shown = fleet.ask("PATCH", "/v1/groups/web", {"policy": {"max_user_operations": 2}})
     assert shown.json["policy"]["max_user_operations"] == 2
@@ -106,6 +107,7 @@ def test_budgets_and_windows(fleet: Control) -> None:
     assert change("groups/web", max_unavailable=2).json == budget | {"max_unavailable": 2}
     cleared = change("groups/web", max_unavailable=None, min_available=None, windows=[]).json
     assert (cleared["max_unavailable"], cleared["min_available"], cleared["windows"]) == (None, None, [])
+    assert change("vms/db", shutdown_timeout_seconds=0).json["shutdown_timeout_seconds"] == 0
     assert change("vms/db", windows=["daily 01:00-02:00 UTC"]).json["windows"] == ["daily 01:00-02:00 UTC"]
     for what, policy, said in (
         ("groups/web", {"max_unavailable": "0%"}, "max_unavailable in the body must be a number, or a part"),
@@ -118,6 +120,8 @@ def test_budgets_and_windows(fleet: Control) -> None:
         ("groups/web", {"terminate_notice_minutes": 99}, "terminate notice must be from 5 to 15"),
         ("groups/web", {"auto_approve": True}, "is not known any more: give auto_approve_restart and auto_approve_r"),
         ("vms/db", {"max_unavailable": 1}, "only a group has a budget"),
+        ("vms/db", {"shutdown_timeout_seconds": 3601}, "must be at most 3600"),
+        ("vms/db", {"shutdown_timeout_seconds": 1.5}, "must be an integer"),
     ):
         refused = change(what, **policy)
         assert (refused.status, refused.code) == (400, "refused")

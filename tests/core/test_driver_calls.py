@@ -31,6 +31,7 @@ def test_the_driver_is_told_everything_it_needs() -> None:
     for name in "ab":
         with site.transaction(hosts=[name]) as draft:
             membership.set_host(draft, replace(draft.host(name), labels={"rack": name}, address=f"10.0.0.{name}"))
+    site.set_policy("vm:www", shutdown_timeout=5 * MINUTE)
     operation = site.schedule(Kind.LIVE_MIGRATION, "a")
     assert site.tick() == [
         Task(
@@ -47,7 +48,7 @@ def test_the_driver_is_told_everything_it_needs() -> None:
             address="10.0.0.a",
             target_addresses={"db": "10.0.0.b", "www": "10.0.0.b"},
             duration=5,
-            shutdown_timeouts={"db": MINUTE, "www": MINUTE},
+            shutdown_timeouts={"db": MINUTE, "www": 5 * MINUTE},
         )
     ]
     assert site.operation(operation).claimed_by == "p"

@@ -16,7 +16,7 @@ from forenotice.core import errors, fleet, windows
 from forenotice.core.fleet import Policy, Scope, ScopeKind, Vm, VmState, furthest, vm_state
 from forenotice.core.operations import Status
 
-MINUTE = timedelta(minutes=1)
+SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 
 
 NAME = partial(fleet.require_name, "VM")
@@ -37,6 +37,7 @@ NO_BUDGETS = ["", "0", "0%", "101%", "1000001", "-1", "1.5", "25 %", "%", "many"
         (OF_GROUP, [Policy(terminate_notice=minutes * MINUTE) for minutes in (5, 7.5, 15)]),
         (OF_GROUP, [Policy(max_unavailable=most) for most in ("1", "1000000", "1%", "25%", "100%")]),
         (OF_GROUP, [Policy(min_available=0), Policy(min_available=1_000_000)]),
+        (OF_VM, [Policy(shutdown_timeout=seconds * SECOND) for seconds in (0, 1, 3600)]),
         (OF_VM, [Policy(), Policy(max_user_operations=1), Policy(windows=(windows.parse("daily 01:00-02:00 UTC"),))]),
     ],
 )
@@ -65,6 +66,7 @@ def test_what_is_accepted_is_kept_as_given(require: Callable[[Any], object], val
         (DOMAIN, [-1, 1000], "fault domain -?1(000)? is out of range: give a number from 0"),
         (OF_GROUP, [Policy(terminate_notice=notice) for notice in (TOO_SHORT, TOO_LONG)], "from 5 to 15 minutes"),
         (OF_VM, [Policy(terminate_notice=5 * MINUTE)], "only a group can announce deletions"),
+        (OF_VM, [Policy(shutdown_timeout=seconds * SECOND) for seconds in (-1, 3601)], "from 0 to 3600 seconds"),
         (OF_VM, [Policy(max_user_operations=most) for most in (0, 10**20)], "must be from 1 to 1000000"),
         (OF_VM, [Policy(max_unavailable="1"), Policy(min_available=0)], "only a group has a budget"),
         (OF_GROUP, [Policy(min_available=least) for least in (-1, 10**20)], "min_available must be from 0 to 1000000"),

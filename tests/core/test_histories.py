@@ -30,6 +30,7 @@ POLICIES = st.fixed_dictionaries(
         "auto_approve_restart": st.booleans(),
         "auto_approve_redeploy": st.booleans(),
         "max_user_operations": st.sampled_from([None, 1, 2]),
+        "shutdown_timeout": st.sampled_from([timedelta(0), SECOND, HOUR]),
     },
 )
 DURATIONS = st.one_of(

@@ -135,6 +135,7 @@ def test_a_policy_is_journalled_as_operators_write_it_and_once() -> None:
         "max_unavailable": None,
         "min_available": None,
         "windows": [],
+        "shutdown_timeout_seconds": 60,
     }
 
 

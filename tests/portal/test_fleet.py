@@ -29,6 +29,7 @@ GROUP_POLICY = {
     "max_user_operations": "",
     "max_unavailable": "25%",
     "min_available": "2",
+    "shutdown_timeout_seconds": "0",
 }
 NO_POLICY = {
     "listening": "auto",
@@ -39,6 +40,7 @@ NO_POLICY = {
     "max_unavailable": None,
     "min_available": None,
     "windows": [],
+    "shutdown_timeout_seconds": 60,
 }
 
 
@@ -362,8 +364,10 @@ def test_the_policy_of_a_group_is_changed(portal: Portal) -> None:
         "The policy of group web is changed.",
         "are announced 7.5 minutes ahead",
         "has at most 25% of its VMs down at once, leaves at least 2 of its VMs",
+        "Shutdown a VM is powered off at once",
     )
     changed = {"terminate_notice_minutes": 7.5, "max_unavailable": "25%", "min_available": 2}
+    changed |= {"shutdown_timeout_seconds": 0}
     assert policy(portal, "/groups/web") == NO_POLICY | changed
     visitor.post("/groups/web/policy", {**GROUP_POLICY, "max_unavailable": "1", "min_available": ""}, on="/groups/web")
     found = policy(portal, "/groups/web")
@@ -382,6 +386,7 @@ def test_the_policy_of_a_group_is_changed(portal: Portal) -> None:
         ("/vms/db", {"max_user_operations": "many"}, "“Users' operations at once, at most”"),
         ("/vms/db", {"max_user_operations": "0"}, "“Users' operations at once, at most”"),
         ("/vms/db", {"windows": "whenever"}, "'whenever'"),
+        ("/vms/db", {"shutdown_timeout_seconds": "3601"}, "“Seconds that a VM may take to shut down”"),
         ("/vms/db", {"reason": "a\u202eb"}, "a reason is at most"),
     ],
 )

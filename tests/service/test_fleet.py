@@ -22,7 +22,7 @@ cordoned = true
 
 [groups.api]
 kind = "availability-set"
-policy = { terminate_notice_minutes = 10, auto_approve_restart = true }
+policy = { terminate_notice_minutes = 10, auto_approve_restart = true, shutdown_timeout_seconds = 0 }
 
 [vms.api-0]
 host = "rack1"

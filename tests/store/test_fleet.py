@@ -22,6 +22,7 @@ WEB = scope(
         max_user_operations=3,
         max_unavailable="25%",
         min_available=2,
+        shutdown_timeout=timedelta(0),
         windows=parse_all(["mon-fri 22:00-04:00 Europe/Berlin", "daily 00:00-24:00 UTC"]),
     ),
     last_heard=NOW,

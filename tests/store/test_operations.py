@@ -24,6 +24,8 @@ FULL_OPERATION = operation(
     targets={"web-0": "b", "web-1": "c"},
     done=("web-0",),
     failures={"web-1": 'the "host" said: no'},
+    waiting={"web-1": "host b does not answer"},
+    duration=2,
     attempt=4,
     claimed_by="process-1",
     claimed_until=NOW + 3 * MINUTE,
@@ -55,7 +57,7 @@ def test_everything_comes_back_and_is_replaced(tx: Transaction) -> None:
     assert world.events == {FULL_EVENT.id: FULL_EVENT}
     assert (type(world.operations["full"].held), type(world.events[FULL_EVENT.id].implied)) == (bool, bool)
     bare = operation("full", "b", status=Status.FAILED, not_before=NOW + 3 * MINUTE, ended_at=NOW + 2 * MINUTE)
-    ended = replace(bare, **{name: getattr(FULL_OPERATION, name) for name in ("kind", "by", "reason")})
+    ended = replace(bare, **{name: getattr(FULL_OPERATION, name) for name in ("kind", "by", "reason", "duration")})
     canceled = replace(
         FULL_EVENT,
         resources=("web-0",),

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from forenotice import views
-from forenotice.cli import commands, operations
+from forenotice.cli import commands, operations, output
 from forenotice.cli.commands import Operator, Read, UsageError, operator, option, request, switch
 from forenotice.cli.output import cell, warn
 from forenotice.core import errors
@@ -44,6 +44,12 @@ POLICY_OF_VM = (
     switch("--auto-approve-restart/--no-auto-approve-restart", "Approve users' own restarts at once."),
     switch("--auto-approve-redeploy/--no-auto-approve-redeploy", "Approve users' own redeploys at once."),
     option("--max-user-operations", "N", "How many users' operations may be live there at once, or off.", type=NUMBER),
+    option(
+        "--shutdown-timeout shutdown_timeout_seconds",
+        "SECONDS",
+        "How long drivers let a VM shut down before they power it off, such as 90 or 5m; 0: at once.",
+        type=Read(output.seconds),
+    ),
     option("--window windows", "WINDOW", f"When planned maintenance may start, {WINDOW}", multiple=True),
     switch("--no-windows", "Let planned maintenance start at any time."),
 )
@@ -102,6 +108,7 @@ def _show_or_change_policy(
 
 def _policy_facts(policy: "views.fleet.Policy") -> dict[str, object]:
     facts = {"policy": None, **msgspec.structs.asdict(policy), "terminate_notice_minutes": None}
+    facts |= {"shutdown_timeout_seconds": None, "shutdown_timeout": f"{policy.shutdown_timeout_seconds} s"}
     facts["windows"] = policy.windows or "at any time"
     notice = policy.terminate_notice_minutes
     facts["terminate_notice"] = None if notice is None else f"{notice:g} min"

@@ -235,10 +235,23 @@ def relative(moment: datetime, now: datetime) -> str:
 
 def minutes(text: str) -> float:
     """A duration as one types it: `20`, `20m`, `2h`, `7d`; minutes where no unit is given."""
-    typed = f"{text}m" if re.fullmatch(r"\d+(\.\d+)?", text, re.ASCII) else text
+    return _typed(text, "m", "minutes such as 20, or 90s, 2h, 7d") / 60
+
+
+def seconds(text: str) -> int:
+    """The same in whole seconds: `9`, `9s`, `2m`; seconds where no unit is given."""
+    found = _typed(text, "s", "seconds such as 9, or 2m")
+    if not found.is_integer():
+        raise ValueError(f"{text!r} is not a number of whole seconds: give one such as 9")
+    return int(found)
+
+
+def _typed(text: str, unit: str, such_as: str) -> float:
+    """In seconds."""
+    typed = f"{text}{unit}" if re.fullmatch(r"\d+(\.\d+)?", text, re.ASCII) else text
     if not SPAN.fullmatch(typed):
-        raise ValueError(f"{text!r} is not a duration: give minutes such as 20, or 90s, 2h, 7d")
-    return Span.read(typed).total_seconds() / 60
+        raise ValueError(f"{text!r} is not a duration: give {such_as}")
+    return Span.read(typed).total_seconds()
 
 
 def past(text: str, now: datetime) -> datetime:

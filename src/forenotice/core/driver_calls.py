@@ -10,7 +10,6 @@ from forenotice.core.lifecycle import RECHECK
 from forenotice.core.operations import Kind, Operation, Status
 from forenotice.core.timing import STARTED_SHOWN
 
-SHUTDOWN_TIMEOUT = timedelta(seconds=60)
 UNSAID = "the driver reported no result for it"
 
 
@@ -122,7 +121,7 @@ def advance(draft: Draft, operation: Operation, process: str, claim_until: datet
         address=host.address,
         target_addresses={name: hosts[target].address for name, target in operation.targets.items() if name in ready},
         duration=operation.kind.traits.duration,
-        shutdown_timeouts=dict.fromkeys(ready, SHUTDOWN_TIMEOUT),
+        shutdown_timeouts={name: draft.scope(draft.vm(name).scope).policy.shutdown_timeout for name in ready},
     )
 
 

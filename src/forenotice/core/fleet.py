@@ -18,6 +18,8 @@ IS_NAME = "must be a name: 1 to 64 letters, digits, '.', '_' or '-'"
 VM_ID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 TERMINATE_NOTICE_MIN = timedelta(minutes=5)
 TERMINATE_NOTICE_MAX = timedelta(minutes=15)
+SHUTDOWN_TIMEOUT = timedelta(seconds=60)
+SHUTDOWN_TIMEOUT_MAX = timedelta(hours=1)
 MAX_USER_OPERATIONS = 1_000_000
 MAX_BUDGET = 1_000_000
 MAX_UNAVAILABLE = re.compile(r"([1-9]\d{0,6})(%?)", re.ASCII)
@@ -75,6 +77,8 @@ class Policy:
     """How many VMs planned maintenance must leave. Groups only."""
     windows: tuple[Window, ...] = ()
     """When planned maintenance may start; without any, always."""
+    shutdown_timeout: timedelta = SHUTDOWN_TIMEOUT
+    """How long drivers let a VM shut down before they power it off; zero: they power it off at once."""
 
     @property
     def has_budget(self) -> bool:
@@ -392,6 +396,8 @@ def require_policy(kind: ScopeKind, policy: Policy) -> Policy:
         )
     if notice is not None and not TERMINATE_NOTICE_MIN <= notice <= TERMINATE_NOTICE_MAX:
         raise errors.RefusedError("terminate notice must be from 5 to 15 minutes")
+    if not timedelta(0) <= policy.shutdown_timeout <= SHUTDOWN_TIMEOUT_MAX:
+        raise errors.RefusedError("shutdown timeout must be from 0 to 3600 seconds")
     if limit is not None and not 1 <= limit <= MAX_USER_OPERATIONS:
         raise errors.RefusedError(
             f"max_user_operations must be from 1 to {MAX_USER_OPERATIONS}; leave it out for no limit"

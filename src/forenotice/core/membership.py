@@ -148,6 +148,7 @@ def policy_facts(policy: Policy) -> dict[str, Any]:
         "max_unavailable": int(most) if most and most.isdigit() else most,
         "min_available": policy.min_available,
         "windows": [str(window) for window in policy.windows],
+        "shutdown_timeout_seconds": int(policy.shutdown_timeout.total_seconds()),
     }
 
 

@@ -143,6 +143,8 @@ class Operation:
     """VMs that the driver has finished with."""
     failures: Mapping[str, str] = field(default_factory=dict)
     """Why each remaining VM failed at the last try."""
+    waiting: Mapping[str, str] = field(default_factory=dict)
+    """Why the driver waits, by VM, where it waits for something outside."""
     attempt: int = 0
     """Driver calls that have failed so far."""
     claimed_by: str | None = None
@@ -154,6 +156,8 @@ class Operation:
     """The rollout that it is a part of."""
     notice: timedelta = timedelta(0)
     """How long before NotBefore guests are told, at speed 1."""
+    duration: int | None = None
+    """DurationInSeconds that was asked for; None: as its kind says."""
     clock_jumped: timedelta = timedelta(0)
     """How far the clock has jumped ahead since it was announced; this much of its notice has not really passed."""
 

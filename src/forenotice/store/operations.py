@@ -80,7 +80,7 @@ class Operations(Listed[Operation, OperationFilter]):
         )
 
     def put(self, operations: Iterable[Operation]) -> None:
-        fixed = ("kind", "created_at", "author", "reason", "rollout", "notice")
+        fixed = ("kind", "created_at", "author", "reason", "rollout", "notice", "duration")
         self._db.upsert(schema.operations, [_OPERATIONS.row(operation) for operation in operations], fixed=fixed)
 
     def wake(self, scopes: Collection[str], now: datetime) -> int:

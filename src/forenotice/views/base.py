@@ -182,6 +182,7 @@ Id = Annotated[str, pattern("[A-Za-z0-9-]+", "must be an id: letters, digits and
 Moment = Annotated[datetime, Meta(tz=True)]
 Position = Annotated[int, Meta(ge=0, le=LAST_POSITION)]
 Domain = Annotated[int, Meta(ge=0, le=999)]
+Seconds = Annotated[int, Meta(ge=0, le=3600)]
 Minutes = Annotated[float, Meta(ge=0, le=YEAR_MINUTES)]
 Amount = Annotated[float, Meta(ge=0, le=fleet.MAX_AMOUNT)]
 Addresses = Annotated[list[Text], Meta(max_length=fleet.MAX_ADDRESSES)]

@@ -68,6 +68,8 @@ class Policy(Response, forbid_unknown_fields=True):
     min_available: AtLeast | None = None
     windows: base.Windows = []
     """When planned maintenance may start; empty: always."""
+    shutdown_timeout_seconds: base.Seconds = 60
+    """How long drivers let a VM shut down before they power it off; 0: they power it off at once."""
 
     @classmethod
     def of(cls, policy: fleet.Policy) -> "Policy":
@@ -77,6 +79,7 @@ class Policy(Response, forbid_unknown_fields=True):
             terminate_notice_minutes=None if notice is None else notice.total_seconds() / 60,
             max_unavailable=int(most) if most and most.isdigit() else most,
             windows=[str(window) for window in policy.windows],
+            shutdown_timeout_seconds=int(policy.shutdown_timeout.total_seconds()),
         )
 
     def policy(self) -> fleet.Policy:
@@ -86,6 +89,7 @@ class Policy(Response, forbid_unknown_fields=True):
             terminate_notice=None if minutes is None else timedelta(minutes=minutes),
             max_unavailable=None if most is None else str(most),
             windows=windows.parse_all(self.windows),
+            shutdown_timeout=timedelta(seconds=self.shutdown_timeout_seconds),
         )
 
 
@@ -100,6 +104,7 @@ class PolicyChange(Request):
     max_unavailable: MaxUnavailable | UnsetType | None = UNSET
     min_available: AtLeast | UnsetType | None = UNSET
     windows: base.Windows | UnsetType = UNSET
+    shutdown_timeout_seconds: base.Seconds | UnsetType = UNSET
 
     def of(self, policy: fleet.Policy) -> fleet.Policy:
         return msgspec.structs.replace(Policy.of(policy), **self.given()).policy()

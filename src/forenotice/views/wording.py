@@ -121,6 +121,7 @@ POLICY: Mapping[str, str] = {
     "max_unavailable": "at most {} of its VMs down at once",
     "min_available": "at least {} of its VMs left",
     "windows": "windows {}",
+    "shutdown_timeout_seconds": "{} seconds to shut down",
 }
 Entry = history.Entry | journal.Entry
 TIMES = ("not_before", "announce_at", "to", "before", "journal")
@@ -190,9 +191,9 @@ def _parts(entry: Entry) -> dict[str, str]:
 
 def _policy(policy: Mapping[str, Any]) -> str:
     said = [
-        form.format("; ".join(policy[name]) if isinstance(policy[name], list) else policy[name])
+        form.format("; ".join(value) if isinstance(value, list) else value)
         for name, form in POLICY.items()
-        if policy.get(name) not in (None, False, [])
+        if (value := policy.get(name)) is not None and value is not False and value != []
     ]
     return f": {', '.join(said)}" if said else ""
 

@@ -10,7 +10,7 @@ import msgspec
 from starlette.responses import Response
 
 from forenotice.core import errors
-from forenotice.core.fleet import NAME, Listening, VmState, group_key, standalone_key
+from forenotice.core.fleet import NAME, SHUTDOWN_TIMEOUT, Listening, VmState, group_key, standalone_key
 from forenotice.core.operations import Kind
 from forenotice.core.roles import Need
 from forenotice.core.timing import SILENCE
@@ -39,14 +39,16 @@ MEANINGS: Mapping[str, str] = {
 }
 NOUNS = {"hosts": "host", "groups": "group", "vms": "VM"}
 AUTO_APPROVED = ("auto_approve_restart", "auto_approve_redeploy")
-OF_ALL = ("listening", *AUTO_APPROVED, "max_user_operations", "windows")
+OF_ALL = ("listening", *AUTO_APPROVED, "max_user_operations", "windows", "shutdown_timeout_seconds")
 OF_GROUPS = ("terminate_notice_minutes", "max_unavailable", "min_available")
 """Fields of a policy that a standalone VM cannot have."""
+USUAL_SHUTDOWN = f"{SHUTDOWN_TIMEOUT.total_seconds():g}"
 LABELS: Mapping[str, str] = {
     "auto_approve_restart": "Users' restarts are approved by themselves",
     "auto_approve_redeploy": "Users' redeploys are approved by themselves",
     "max_user_operations": "Users' operations at once, at most",
     "terminate_notice_minutes": "Minutes' notice of a deletion",
+    "shutdown_timeout_seconds": "Seconds that a VM may take to shut down",
     "max_unavailable": "VMs down at once for planned maintenance, at most",
     "min_available": "VMs that planned maintenance leaves, at least",
 }
@@ -275,6 +277,7 @@ def _fields(policy: Policy) -> Fields:
         "terminate_notice_minutes": "" if minutes is None else f"{minutes:g}",
         **{name: "" if value is None else str(value) for name, value in numbers.items()},
         "windows": "\n".join(policy.windows),
+        "shutdown_timeout_seconds": str(policy.shutdown_timeout_seconds),
         "reason": "",
     }
 
@@ -285,12 +288,13 @@ def _sent(visit: PageRequest) -> Fields:
 
 
 def _policy(visit: PageRequest, sent: Fields, *, grouped: bool) -> PolicyChange:
-    """The whole policy: what is left empty is not limited."""
+    """The whole policy: what is left empty is not limited, or as usual."""
     values: dict[str, Any] = {
         "listening": sent["listening"],
         **{name: bool(sent[name]) for name in AUTO_APPROVED},
         "max_user_operations": forms.number(sent["max_user_operations"]),
         "windows": forms.lines(sent["windows"]),
+        "shutdown_timeout_seconds": forms.number(sent["shutdown_timeout_seconds"] or USUAL_SHUTDOWN),
     }
     if grouped:
         values |= {name: forms.number(sent[name]) for name in OF_GROUPS}

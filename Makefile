@@ -16,6 +16,7 @@ serve: $(ENVIRONMENT) ## run the service with a small demonstration fleet (ARGS=
 test: export PYTHONDONTWRITEBYTECODE :=
 test: $(ENVIRONMENT) ## run all tests but the long ones, and hold core, wire and the agent's rules to every branch
 	@scripts/system-packages test
+	@scripts/environment libvirt
 	@.venv/bin/coverage erase
 	.venv/bin/coverage run -m pytest -n 5 --dist worksteal
 	@.venv/bin/coverage combine -q
@@ -32,6 +33,7 @@ bench: $(ENVIRONMENT) ## measure side by side with nginx and plain SQLite, and w
 
 soak: $(ENVIRONMENT) ## run the long tests, and hold the coverage of all rooms to its floor
 	@scripts/system-packages test
+	@scripts/environment libvirt
 	.venv/bin/pytest -m soak -o faulthandler_timeout=0
 	@.venv/bin/coverage erase
 	MEASURE_ALL=1 .venv/bin/coverage run -m pytest -n 4 --dist worksteal

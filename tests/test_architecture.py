@@ -11,7 +11,7 @@ import pytest
 
 SOURCES = Path(__file__).parents[1] / "src"
 
-SHELLS = frozenset({"metadata", "control", "portal", "cli", "agent", "emulator", "conformance"})
+SHELLS = frozenset({"metadata", "control", "portal", "cli", "agent", "emulator", "conformance", "lab"})
 
 # Rooms that may use nothing but what is named here: other rooms, and third parties.
 SEALED = {
@@ -45,6 +45,8 @@ FORBIDDEN = {
     # The emulator has no database: the stage is in memory, the rules are core's.
     "emulator": (SHELLS - {"emulator", "metadata", "control", "portal"}) | {"store", "drivers", "delivery"},
     "conformance": (SHELLS - {"conformance", "emulator", "agent"}) | {"store", "service", "drivers", "delivery"},
+    # The lab starts the service as a process of its own.
+    "lab": (SHELLS - {"lab"}) | {"store", "service", "delivery"},
     # What rooms of a process share.
     **dict.fromkeys(
         ("control_socket", "data_directory", "descriptors", "garbage_collection", "logs", "runtime"),

@@ -1,0 +1,1 @@
+"""Real virtual machines on one machine: libvirt hosts in namespaces, guests, and a service that maintains them."""

@@ -1,0 +1,59 @@
+"""What the lab needs of the system, and the one command that installs what is missing."""
+
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from forenotice.core import errors
+
+PATH = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin"
+"""With what many users do not have on theirs."""
+PROGRAMS = {
+    "libvirtd": "libvirt-daemon",
+    "qemu-system-x86_64": "qemu-system-x86",
+    "busybox": "busybox-static",
+    "ip": "iproute2",
+    "unshare": "util-linux",
+    "nsenter": "util-linux",
+    "setpriv": "util-linux",
+}
+"""Each program, and the package that has it on Debian and Ubuntu."""
+DRIVER = "lib*/*/libvirt/connection-driver/libvirt_driver_qemu.so"
+"""Below /usr."""
+KERNEL = "linux-image-cloud-amd64"
+
+
+class MissingError(errors.RefusedError):
+    """The lab needs programs that are not installed."""
+
+    code = "missing"
+
+
+def program(name: str) -> str:
+    """Its path."""
+    found = find(name)
+    if found is None:
+        raise missing([PROGRAMS[name]])
+    return found
+
+
+def find(name: str) -> str | None:
+    return shutil.which(name, path=PATH)
+
+
+def require(names: Iterable[str] = PROGRAMS, more: Sequence[str] = ()) -> None:
+    """All at once, so that one command installs everything. `more` are packages that are known to be missing."""
+    packages = [PROGRAMS[name] for name in names if find(name) is None]
+    if not any(Path("/usr").glob(DRIVER)):
+        packages.append("libvirt-daemon-driver-qemu")
+    if packages or more:
+        raise missing([*packages, *more])
+
+
+def missing(packages: Sequence[str]) -> MissingError:
+    named = list(dict.fromkeys(packages))
+    return MissingError(
+        f"the lab needs {' and '.join(named)}, which {'is' if len(named) == 1 else 'are'} not installed: "
+        f"apt-get install --no-install-recommends {' '.join(named)}"
+    )

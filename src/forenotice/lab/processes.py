@@ -1,0 +1,68 @@
+"""Processes that outlive the command that started them: known by id and start, and ended only if they are the same."""
+
+import os
+import select
+import signal
+from pathlib import Path
+
+import msgspec
+
+from forenotice.programs import process
+
+
+class Process(msgspec.Struct, frozen=True, kw_only=True):
+    pid: int
+    started: int
+    """In ticks since the boot; with the boot, it tells a process from a later one of the same id."""
+    boot: str
+
+    @classmethod
+    def of(cls, pid: int) -> "Process":
+        started = process.started(pid)
+        if started is None:
+            raise ProcessLookupError(pid)
+        return cls(pid=pid, started=started, boot=_boot())
+
+    @property
+    def is_alive(self) -> bool:
+        """A zombie is not."""
+        return self.boot == _boot() and process.started(self.pid) == self.started and not self.wait(0)
+
+    def send(self, number: signal.Signals) -> bool:
+        """Whether it was there to get the signal."""
+        descriptor = self._open()
+        if descriptor is None:
+            return False
+        try:
+            signal.pidfd_send_signal(descriptor, number)
+        except ProcessLookupError:
+            return False
+        finally:
+            os.close(descriptor)
+        return True
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it has ended within this time."""
+        descriptor = self._open()
+        if descriptor is None:
+            return True
+        try:
+            ready, _, _ = select.select([descriptor], [], [], seconds)
+            return bool(ready)
+        finally:
+            os.close(descriptor)
+
+    def _open(self) -> int | None:
+        """None: it has ended."""
+        try:
+            descriptor = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return None
+        if self.boot == _boot() and process.started(self.pid) == self.started:
+            return descriptor
+        os.close(descriptor)
+        return None
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

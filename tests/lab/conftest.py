@@ -1,0 +1,35 @@
+"""Real hosts and guests: without what they need, these tests are left out, and fail in CI."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from forenotice.lab import hosts, image, packages
+
+
+@pytest.fixture(scope="session")
+def needed() -> None:
+    """What the lab needs is installed."""
+    try:
+        packages.require()
+        image.find_kernel()
+    except packages.MissingError as error:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(error.message)
+
+
+@pytest.fixture
+def place(needed: None) -> Iterator[Path]:
+    """A directory whose path is short enough for sockets."""
+    with tempfile.TemporaryDirectory(prefix="fn-") as directory:
+        yield Path(directory)
+
+
+@pytest.fixture
+def host(place: Path) -> Iterator[hosts.Host]:
+    with hosts.Host.start("host-a", place / "a", bound=True) as started:
+        yield started

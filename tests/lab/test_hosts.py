@@ -1,0 +1,204 @@
+"""Hosts in namespaces: what is seen of them, what of theirs survives what, and that nothing is left behind."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.acceptance.running import until
+
+from forenotice.core import errors
+from forenotice.lab import hosts, packages
+from forenotice.lab.hosts import Host
+from forenotice.lab.processes import Process
+
+SLEEPER = ("sleep", "1000")
+STARTER = """
+import sys
+from pathlib import Path
+from forenotice.lab.hosts import Host
+host = Host.start("host-a", Path(sys.argv[1]), bound=sys.argv[2] == "bound")
+print(host.pid, flush=True)
+sys.stdin.read()
+"""
+ROOTLESS = """
+import sys
+from pathlib import Path
+from forenotice.lab import hosts
+place = Path(sys.argv[1])
+with hosts.Host.start("host-a", place / "a", number=1, bound=True) as one:
+    with hosts.Host.start("host-b", place / "b", number=2, beside=one, bound=True) as other:
+        hosts.connect(one, other)
+        print(one.libvirtd is not None, other.libvirtd is not None, flush=True)
+        print((place / "a" / "libvirtd.log").read_text())
+"""
+
+
+def links() -> set[str]:
+    return {name for _, name in socket.if_nameindex()}
+
+
+def mounts() -> str:
+    return Path("/proc/self/mounts").read_text()
+
+
+def in_network(host: Host, *argv: str) -> str:
+    return subprocess.run(host.command(*argv), check=True, capture_output=True, text=True, timeout=60).stdout
+
+
+def is_listening(host: Host) -> bool:
+    with socket.socket(socket.AF_UNIX) as tried:
+        return tried.connect_ex(host.uri.partition("socket=")[2]) == 0
+
+
+def test_a_host_has_a_network_a_name_and_processes_of_its_own(host: Host) -> None:
+    assert (host.name, host.is_alive) == ("host-a", True)
+    assert is_listening(host)
+    (bridge,) = json.loads(in_network(host, "ip", "-j", "address", "show", "dev", "br0"))
+    assert [each["local"] for each in bridge["addr_info"] if each["family"] == "inet"] == ["10.77.0.1", hosts.METADATA]
+    named = subprocess.run(
+        [*host.enter(), "--uts", "hostname"], check=True, capture_output=True, text=True, timeout=60
+    ).stdout
+    assert named == "host-a\n"
+    assert socket.gethostname() != "host-a"
+    assert host.libvirtd in host.processes()
+
+
+def test_nothing_of_a_host_is_seen_outside_or_left_behind(place: Path) -> None:
+    before = links(), mounts()
+    with Host.start("host-a", place / "a", bound=True) as host:
+        assert (links(), mounts()) == before
+        assert host.libvirtd in (running := host.processes())
+    assert (links(), mounts()) == before
+    assert not any(each.is_alive for each in running)
+    assert not is_listening(host)
+    host.stop()
+    assert host.processes() == []
+
+
+def test_a_libvirtd_that_is_killed_leaves_the_rest_running(host: Host) -> None:
+    first = host.libvirtd
+    host.kill_libvirtd()
+    assert host.is_alive
+    assert host.libvirtd is None
+    assert not is_listening(host)
+    host.restart_libvirtd()
+    until(lambda: is_listening(host), what="libvirtd listens again")
+    assert host.libvirtd != first
+
+
+def test_hosts_reach_each_other_over_a_cable(host: Host, place: Path) -> None:
+    with Host.start("host-b", place / "b", number=2, bound=True) as other:
+        hosts.connect(host, other)
+        listener = (sys.executable, "-c", LISTEN, other.address)
+        with subprocess.Popen(other.command(*listener), stdout=subprocess.PIPE, text=True) as listening:
+            assert listening.stdout is not None
+            port = listening.stdout.readline().strip()
+            said = in_network(host, sys.executable, "-c", CALL, other.address, port)
+            assert said == f"{host.address}\n"
+
+
+LISTEN = """
+import socket, sys
+with socket.create_server((sys.argv[1], 0)) as server:
+    print(server.getsockname()[1], flush=True)
+    connection, (peer, _) = server.accept()
+    connection.sendall(peer.encode())
+"""
+CALL = "import socket, sys; print(socket.create_connection((sys.argv[1], int(sys.argv[2]))).recv(100).decode())"
+
+
+@pytest.mark.parametrize("how", ["bound", "free"])
+def test_a_host_whose_starter_is_killed(place: Path, how: str) -> None:
+    starter = subprocess.Popen(
+        [sys.executable, "-c", STARTER, str(place / "a"), how],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with starter:
+        assert starter.stdout is not None
+        pid = int(starter.stdout.readline())
+        host = Host.find(place / "a")
+        assert host is not None
+        assert host.pid == pid
+        starter.kill()
+    try:
+        if how == "bound":
+            until(lambda: not host.is_alive, what="the host has ended with its starter")
+        else:
+            assert is_listening(host)
+            with pytest.raises(errors.ConflictError, match="host host-a is running already"):
+                Host.start("host-a", place / "a")
+    finally:
+        host.stop()
+    assert not host.is_alive
+
+
+def test_a_first_process_whose_starter_dies_before_it_has_recorded_it(place: Path) -> None:
+    """It ends by itself, because nobody would find it."""
+    starter = hosts._start(place, None, bound=False)
+    assert starter.stdout is not None
+    first = Process.of(int(starter.stdout.readline()))
+    assert first.is_alive
+    assert starter.stdin is not None
+    starter.stdin.close()
+    assert first.wait(60)
+    starter.stdout.close()
+    assert starter.wait(60) == 0
+
+
+def test_a_host_without_root(needed: None, place: Path) -> None:
+    """A user namespace in which we are somebody: what follows has no more rights than any user has."""
+    somebody = ["unshare", "--user", "--map-user=1000", "--map-group=1000"]
+    command = [*(somebody if os.geteuid() == 0 else []), sys.executable, "-c", ROOTLESS, str(place)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    if done.returncode and os.environ.get("CI") != "true":
+        pytest.skip(f"user namespaces are not allowed here: {done.stderr}")
+    assert done.stdout.startswith("True True\n"), (done.stdout, done.stderr)
+
+
+def test_what_cannot_be_started_says_why(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(hosts.HostError, match="too long for a socket"):
+        Host.start("host-a", place / ("long" * 40))
+    monkeypatch.setattr(packages, "PATH", str(place))
+    with pytest.raises(packages.MissingError, match="apt-get install --no-install-recommends libvirt-daemon "):
+        Host.start("host-a", place / "a")
+
+
+def test_a_libvirtd_that_refuses_to_start_is_quoted(place: Path) -> None:
+    (place / "a" / "etc").mkdir(parents=True)
+    bad = place / "bin"
+    bad.mkdir()
+    for name in ("qemu-system-x86_64", "ip", "unshare", "setpriv", "nsenter"):
+        (bad / name).symlink_to(packages.program(name))
+    (bad / "libvirtd").write_text("#!/bin/sh\necho no such luck >&2\nexit 3\n")
+    (bad / "libvirtd").chmod(0o755)
+    before, packages.PATH = packages.PATH, str(bad)
+    try:
+        with pytest.raises(hosts.HostError, match="host host-a cannot be started: libvirtd has ended; no such luck"):
+            Host.start("host-a", place / "a", bound=True)
+    finally:
+        packages.PATH = before
+    found = Host.find(place / "a")
+    assert found is not None
+    assert not found.is_alive
+
+
+def test_a_process_is_not_taken_for_a_later_one() -> None:
+    with subprocess.Popen(SLEEPER) as child:
+        ours = Process.of(child.pid)
+        other = Process(pid=child.pid, started=ours.started - 1, boot=ours.boot)
+        earlier = Process(pid=child.pid, started=ours.started, boot="another boot")
+        assert [each.is_alive for each in (ours, other, earlier)] == [True, False, False]
+        assert [each.send(signal.SIGKILL) for each in (other, earlier)] == [False, False]
+        assert child.poll() is None
+        assert ours.send(signal.SIGKILL)
+    assert not ours.is_alive
+    assert not ours.send(signal.SIGKILL)
+    with pytest.raises(ProcessLookupError):
+        Process.of(child.pid)

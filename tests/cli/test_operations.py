@@ -51,6 +51,11 @@ def test_operations(fresh: Run) -> None:
     explained = fresh("operation", "explain", made["id"]).out
     assert re.match(r"It waits for approval by web \(web-0\), until .*\nThat leaves (2 h|1 h 59 min)\.\n$", explained)
     assert fresh("operation", "explain", made["id"], "--json").json["waiting_for"][0]["kind"] == "approval"
+    [short] = fresh("host", "update", "host-b", "--duration", "2s", "--json").json["operations"]
+    assert (short["duration_seconds"], {each["duration_seconds"] for each in short["events"]}) == (2, {2})
+    fresh("operation", "show", short["id"]).shows("duration +2 s")
+    assert "must be at most 600" in fresh("host", "update", "host-b", "--duration", "11m").err
+    assert fresh("operation", "cancel", short["id"]).code == 0
     canceled = f"Freeze of web-0 is Canceled.\n  event {event['id']}\n"
     assert fresh("operation", "cancel", made["id"]).out == canceled
     assert fresh("event", "cancel", event["id"]).code == 1

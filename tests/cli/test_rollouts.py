@@ -82,6 +82,7 @@ def test_a_plan_for_people_and_for_machines(operator: Run) -> None:
         r"Skipped, because they have no VMs: host-c\.",
         "Assumed: .*",
     )
+    operator(*planning, "--duration", "1m").shows("Assumed: .* each host takes 60 s at speed 1, .*")
     plan = operator(*planning, "--json").json
     assert [host["vms"] for host in plan["planned_hosts"]] == [["batch", "web-0"], ["db", "web-1"]]
     assert operator("rollout", "list", "--json").json == []

@@ -163,6 +163,7 @@ BAD = [
     ("POST", "/v1/operations", {"kind": "restart", "names": ["a", "b", "a"]}, "a is named twice"),
     ("POST", "/v1/operations", {"kind": "restart", "names": ["a/b"]}, "is not a VM or host name"),
     ("POST", "/v1/operations", b'{"kind": "restart", "names": ["a"], "notice_minutes": NaN}', "NaN and Infinity"),
+    ("POST", "/v1/operations", {"kind": "host-update", "names": ["a"], "duration_seconds": 0}, "must be at least 1"),
     ("POST", "/v1/operations", {"kind": "restart", "names": ["a"], "notice_minutes": 1e9}, "must be at most 527040"),
     (
         "POST",

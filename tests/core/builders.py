@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from tests.core.invariants import RolloutWatch, Watch
@@ -296,6 +297,7 @@ class Site:
         kind: Kind,
         *names: str,
         notice: timedelta | None = None,
+        duration: int | None = None,
         allowance: timedelta = timedelta(0),
         by: str = "op",
     ) -> Operation:
@@ -307,8 +309,8 @@ class Site:
             scopes = {self.state.vms[name].scope for name in names if name in self.state.vms}
             wanted["hosts"] = {vm.host for vm in self.state.vms.values() if vm.scope in scopes}
         with self.transaction(by=by, allowance=allowance, **wanted) as draft:
-            specs = [announcements.OperationSpec(kind=kind, name=name, notice=notice) for name in names]
-            made = [announcements.schedule(draft, spec) for spec in specs]
+            spec = partial(announcements.OperationSpec, kind=kind, notice=notice, duration=duration)
+            made = [announcements.schedule(draft, spec(name=name)) for name in names]
         return self.state.operations[made[0].id]
 
     def start(self, kind: Kind, name: str) -> Operation:

@@ -117,6 +117,35 @@ def test_notice_that_is_refused(kind: Kind, name: str, notice: timedelta, said: 
     assert not site.live()
 
 
+# How long a host update freezes the VMs
+
+
+@pytest.mark.parametrize(("asked", "told"), [(None, 9), (1, 1), (600, 600)])
+def test_guests_and_the_driver_are_told_how_long_a_freeze_lasts(asked: int | None, told: int) -> None:
+    site = crowd()
+    operation = site.schedule(Kind.HOST_UPDATE, "a", duration=asked)
+    assert {event.duration for event in site.events(operation)} == {told}
+    site.approve_all(operation)
+    (task,) = site.tick()
+    assert task.duration == told
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "duration", "said"),
+    [
+        (Kind.HOST_UPDATE, "a", 0, "the duration must be from 1 to 600 seconds"),
+        (Kind.HOST_UPDATE, "a", 601, "the duration must be from 1 to 600 seconds"),
+        (Kind.LIVE_MIGRATION, "a", 2, "the duration of a live-migration cannot be chosen: leave it out"),
+        (Kind.RESTART, "db", 2, "the duration of a restart cannot be chosen: leave it out"),
+    ],
+)
+def test_a_duration_that_is_refused(kind: Kind, name: str, duration: int, said: str) -> None:
+    site = crowd()
+    with pytest.raises(errors.RefusedError, match=said):
+        site.schedule(kind, name, duration=duration)
+    assert not site.live()
+
+
 # The same again
 
 
@@ -377,6 +406,13 @@ def look_at(site: Site, moment: datetime) -> None:
 def explain(site: Site, operation: Operation) -> Explanation:
     draft = site.look(operations=[operation.id, *site.moving_to([operation.host])], targets=True)
     return explanations.explain_operation(draft, site.operation(operation), site.expiry_from)
+
+
+def test_a_planned_update_keeps_its_duration() -> None:
+    site = night()
+    operation = site.schedule(Kind.HOST_UPDATE, "a", duration=2)
+    look_at(site, TOLD)
+    assert site.event(operation).duration == 2
 
 
 def test_guests_are_told_when_the_opening_minus_the_notice_is_reached() -> None:

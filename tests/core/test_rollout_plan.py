@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 
@@ -30,6 +31,7 @@ OPTIONS = st.builds(
     notice=st.sampled_from([None, None, HOUR]),
     windows=st.sampled_from([(), (), *WINDOWS]),
     gate=st.sampled_from([None, "green"]),
+    duration=st.sampled_from([None, None, 1, 600]),
 )
 SETTINGS = settings(
     deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), report_multiple_bugs=False
@@ -39,6 +41,7 @@ SETTINGS = settings(
 @settings(SETTINGS, max_examples=80)
 @given(sites(), st.sampled_from(STAYING), OPTIONS)
 def test_what_is_predicted_happens(site: Site, kind: Kind, options: Options) -> None:
+    options = options if kind is Kind.HOST_UPDATE else replace(options, duration=None)
     try:
         plan = site.plan(kind, options=options)
     except errors.ConflictError:
@@ -47,7 +50,7 @@ def test_what_is_predicted_happens(site: Site, kind: Kind, options: Options) -> 
         return
     _keeps_the_rules(site, plan, options)
     rollout = site.begin(kind, options=options)
-    site.carry_on(takes=expected(kind))
+    site.carry_on(takes=expected(kind, options.duration))
     assert site.rollout(rollout).status is RolloutStatus.COMPLETED
     happened = sorted((operation for operation in site.state.operations.values()), key=lambda o: (o.created_at, o.host))
     assert [(host.announced_at, host.host) for host in plan.planned_hosts] == [(o.created_at, o.host) for o in happened]
@@ -208,19 +211,20 @@ def test_a_large_group_with_a_small_budget_is_planned_in_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "started_at", "now", "ends_at"),
+    ("kind", "duration", "started_at", "now", "ends_at"),
     [
-        (Kind.HOST_REBOOT, None, NOW, NOW + HOUR + 5 * MINUTE),
-        (Kind.HOST_REBOOT, None, NOW + 2 * HOUR, NOW + 2 * HOUR + 5 * MINUTE),
-        (Kind.HOST_REBOOT, NOW, NOW, NOW + 5 * MINUTE),
-        (Kind.HOST_REBOOT, NOW, NOW + HOUR, NOW + HOUR),
-        (Kind.RESTART, None, NOW, None),
+        (Kind.HOST_REBOOT, -1, None, NOW, NOW + HOUR + 5 * MINUTE),
+        (Kind.HOST_REBOOT, -1, None, NOW + 2 * HOUR, NOW + 2 * HOUR + 5 * MINUTE),
+        (Kind.HOST_REBOOT, -1, NOW, NOW, NOW + 5 * MINUTE),
+        (Kind.HOST_REBOOT, -1, NOW, NOW + HOUR, NOW + HOUR),
+        (Kind.HOST_UPDATE, 60, NOW, NOW, NOW + MINUTE),
+        (Kind.RESTART, -1, None, NOW, None),
     ],
 )
 def test_when_an_operation_is_expected_to_end(
-    kind: Kind, started_at: datetime | None, now: datetime, ends_at: datetime | None
+    kind: Kind, duration: int, started_at: datetime | None, now: datetime, ends_at: datetime | None
 ) -> None:
-    found = expected_end(kind, not_before=NOW + HOUR, started_at=started_at, now=now, timing=Timing())
+    found = expected_end(kind, duration, not_before=NOW + HOUR, started_at=started_at, now=now, timing=Timing())
     assert found == ends_at
 
 

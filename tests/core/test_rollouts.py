@@ -17,7 +17,8 @@ from forenotice.core.windows import parse_all
 
 @pytest.mark.parametrize("kind", KINDS.values())
 def test_what_can_be_asked_for(kind: Kind) -> None:
-    options = Options(notice=15 * MINUTE, batch=MOST_AT_ONCE, pause=timedelta(days=30))
+    duration = 600 if kind is Kind.HOST_UPDATE else None
+    options = Options(duration=duration, notice=15 * MINUTE, batch=MOST_AT_ONCE, pause=timedelta(days=30))
     selector = require_sound(RolloutSpec(kind=kind, hosts="rack1-*,!rack1-07", options=options))
     assert ("rack1-01" in selector, "rack1-07" in selector) == (True, False)
 
@@ -27,6 +28,8 @@ def test_what_can_be_asked_for(kind: Kind) -> None:
     [
         (Kind.RESTART, {}, "a rollout cannot be a restart: give update, migrate, reboot"),
         (Kind.HOST_UPDATE, {"notice": 15 * MINUTE - SECOND}, "the notice must be at least 15 minutes"),
+        (Kind.HOST_UPDATE, {"duration": 0}, "the duration must be from 1 to 600 seconds"),
+        (Kind.HOST_REBOOT, {"duration": 9}, "the duration of a host-reboot cannot be chosen: leave it out"),
         (Kind.HOST_UPDATE, {"batch": 0}, "batch must be from 1 to 10000 hosts"),
         (Kind.HOST_UPDATE, {"batch": MOST_AT_ONCE + 1}, "batch must be from 1 to 10000 hosts"),
         (Kind.HOST_UPDATE, {"max_failures": 0}, "max_failures must be from 1 to 100000"),
@@ -50,6 +53,7 @@ def test_options_as_operators_write_them() -> None:
         "gate": "probe",
         "max_failures": 1,
         "windows": windows,
+        "duration_seconds": None,
     }
     assert Options().facts()["notice_minutes"] is None
 

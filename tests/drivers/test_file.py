@@ -1,5 +1,6 @@
 """The driver's file: what it may have, and what a mistake in it leads to; without one, drivers are simulated."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -195,6 +196,7 @@ def test_without_a_file_each_kind_takes_its_time(speed: float) -> None:
     start = datetime(2026, 1, 5, tzinfo=UTC)
     for kind, seconds in SECONDS.items():
         task = Task(operation="o", kind=kind, host="h", vms=("a", "b"), targets={}, attempt=1, started_at=start)
+        task = replace(task, duration=kind.traits.duration)
         done_at = start + timedelta(seconds=seconds) / speed
         assert driver.carry_out(task, start) == NotYet(again_at=done_at)
         assert driver.carry_out(task, done_at) == Finished(done=("a", "b"), failures={})

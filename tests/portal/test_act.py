@@ -169,6 +169,8 @@ def test_a_guest_that_does_not_listen_is_not_waited_for(portal: Portal) -> None:
         ({"kind": "restart", "name": "web-0", "notice": "3"}, 400, "restart needs at least 15 minutes of notice"),
         ({"kind": "restart", "name": "web-0", "notice": "soon"}, 400, "is not a number of minutes from 0 to 527040"),
         ({"kind": "restart", "name": "web-0", "notice": "nan"}, 400, "'nan' is not a number of minutes"),
+        ({"kind": "restart", "name": "web-0", "duration": "2"}, 400, "the duration of a restart cannot be chosen"),
+        ({"kind": "host-update", "name": "host-a", "duration": "0"}, 400, "must be at least 1"),
         ({"kind": "deletion", "name": "pool_0", "notice": "9"}, 400, "the notice of a deletion cannot be chosen"),
         ({"kind": "restart", "name": "web-0, web-0"}, 400, "web-0 is named twice: name each once"),
         ({"kind": "restart", "name": "web-0, nonesuch"}, 404, "there is no VM 'nonesuch'"),
@@ -195,6 +197,14 @@ def test_several_at_once(portal: Portal) -> None:
     assert confirm(visitor, kind="restart", name="web-0, db", notice="20").location == "/"
     visitor.get("/").shows("Restart web-0 and db: 2 operations are made.")
     assert sorted(each.vms for each in live(portal)) == [["db"], ["web-0"]]
+
+
+def test_how_long_an_update_freezes_the_vms(portal: Portal) -> None:
+    visitor = portal.visitor()
+    told = exactly(visitor.get("/act?kind=host-update&name=host-a&duration=2"))
+    assert {each["DurationInSeconds"] for each in told} == {2}
+    confirm(visitor, kind="host-update", name="host-a", duration="2")
+    assert [each.duration_seconds for each in live(portal)] == [2]
 
 
 def test_pressing_twice_does_it_once(portal: Portal) -> None:

@@ -95,6 +95,7 @@ def test_without_fields_there_is_a_form_and_no_plan(admin: Visitor) -> None:
         ({"batch": "many"}, 400, "batch in the form must be an integer"),
         ({"batch": "0"}, 400, "batch in the form must be at least 1"),
         ({"notice_minutes": "1"}, 400, "the notice must be at least 15 minutes"),
+        ({"duration_seconds": "601"}, 400, "duration_seconds in the form must be at most 600"),
         ({"windows": "at night"}, 400, "'at night' is not a window"),
         ({"gate": "shop"}, 400, "there is no gate 'shop'"),
         ({"kind": "degrade"}, 400, "kind in the form"),
@@ -114,6 +115,10 @@ def test_what_is_impossible_is_told_above_the_form(
 def test_windows_are_given_line_by_line(admin: Visitor) -> None:
     page = admin.get(plan_url(windows="daily 00:00-12:00 UTC\r\n\r\ndaily 12:00-24:00 UTC", notice_minutes="30"))
     page.shows("in 3 waves", "daily 12:00-24:00 UTC")
+
+
+def test_how_long_an_update_freezes_the_vms(admin: Visitor) -> None:
+    admin.get(plan_url(duration_seconds="60")).shows("each host takes 60 s")
 
 
 def test_there_is_no_plan_where_start_would_refuse_or_do_nothing(admin: Visitor, started: str) -> None:

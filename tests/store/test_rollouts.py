@@ -22,7 +22,7 @@ R = Rollout(
     id="r",
     kind=Kind.HOST_UPDATE,
     hosts="*",
-    options=Options(notice=timedelta(minutes=20), windows=parse_all(["daily 02:00-04:00 UTC"])),
+    options=Options(duration=2, notice=timedelta(minutes=20), windows=parse_all(["daily 02:00-04:00 UTC"])),
     status=RolloutStatus.RUNNING,
     since=NOW,
     created_at=NOW,

@@ -252,7 +252,9 @@ def _cordon(name: str, summary: str, *, cordoned: bool) -> None:
 commands.removal(host, commands.HOST, "host", "Remove a host that has no VMs.")
 _cordon("cordon", "Let no VM move to a host.", cordoned=True)
 _cordon("uncordon", "Let VMs move to a host again.", cordoned=False)
-operations.verb(host, "update", Kind.HOST_UPDATE, "Update hosts: their VMs freeze for some seconds.")
+operations.verb(
+    host, "update", Kind.HOST_UPDATE, "Update hosts: their VMs freeze for some seconds.", operations.DURATION
+)
 operations.verb(host, "reboot", Kind.HOST_REBOOT, "Reboot hosts, and all VMs on them.")
 operations.verb(host, "migrate", Kind.LIVE_MIGRATION, "Live-migrate all VMs off hosts.")
 operations.verb(

@@ -13,6 +13,13 @@ from forenotice.core.operations import Kind, Status
 
 app, events = commands.Group(), commands.Group()
 
+DURATION = option(
+    "--duration duration_seconds",
+    "SECONDS",
+    "How long an update freezes the VMs, as guests are told, such as 2s or 1m; 9s if left out.",
+    type=Read(output.seconds),
+)
+
 UNKNOWN = "not known yet"
 """The announcement of a Planned operation while a blocker has no known end."""
 
@@ -57,10 +64,16 @@ def show_operation(ctx: Operator, operation: "views.maintenance.Operation") -> N
         events=[f"{event.id} ({event.status})" for event in operation.events],
         announce_at=None,
         announced=_announced(ctx, operation) if operation.status == Status.PLANNED else None,
+        duration_seconds=None,
+        duration=_duration(operation.duration_seconds),
         attempt=None,
         failed_attempts=operation.attempt or None,
         failures=wait.outcomes(operation.failures),
     )
+
+
+def _duration(seconds: int) -> str:
+    return "unknown" if seconds < 0 else f"{seconds} s"
 
 
 def _announced(ctx: Operator, operation: "views.maintenance.Operation") -> str:
@@ -86,12 +99,18 @@ def cancel_operation(ctx: Operator, operation: str) -> None:
 
 
 def verb(
-    group: click.Group, name: str, kind: Kind, summary: str, *, question: str = "", notice: str = "the minimum"
+    group: click.Group,
+    name: str,
+    kind: Kind,
+    summary: str,
+    *options: click.Option,
+    question: str = "",
+    notice: str = "the minimum",
 ) -> None:
     """A command that schedules an operation for VMs or hosts.
 
-    `question` is confirmed first, where it cannot be undone. `notice` is given when none is asked for; empty where it
-    cannot be chosen.
+    `options` are those that only this one has. `question` is confirmed first, where it cannot be undone. `notice` is
+    given when none is asked for; empty where it cannot be chosen.
     """
     of_host = kind.traits.of_host
     selectors = "Names, patterns such as 'rack1-*', or labels such as label:rack=r1."
@@ -104,13 +123,14 @@ def verb(
     chosen = [option("--notice notice_minutes", "MINUTES", default, type=Read(output.minutes))] if notice else []
     confirmed = [commands.YES] if question else []
 
-    @operator(group, name, names, *chosen, *confirmed, *wait.OPTIONS, changes=True, summary=summary)
+    @operator(group, name, names, *chosen, *options, *confirmed, *wait.OPTIONS, changes=True, summary=summary)
     def run(
         ctx: Operator,
         *,
         vm: Sequence[str] = (),
         host: Sequence[str] = (),
         notice_minutes: float | None = None,
+        duration_seconds: int | None = None,
         yes: bool = False,
         **waiting: Any,
     ) -> None:
@@ -118,7 +138,13 @@ def verb(
         if question:
             named = _selected(ctx, named) if of_host else named
             commands.confirm(question.format(", ".join(named), "its" if len(named) == 1 else "their"), yes=yes)
-        body = views.maintenance.NewOperation(kind=kind, names=named, notice_minutes=notice_minutes, reason=ctx.reason)
+        body = views.maintenance.NewOperation(
+            kind=kind,
+            names=named,
+            notice_minutes=notice_minutes,
+            duration_seconds=duration_seconds,
+            reason=ctx.reason,
+        )
         limit = wait.limit(**waiting)
         scheduled = ctx.api.post(views.maintenance.Operations, "operations", body=body).operations
         if limit is None or not ctx.out.json:
@@ -195,12 +221,11 @@ def list_events(ctx: Operator, everything: bool, **filters: Any) -> None:
 @commands.showing(events, commands.EVENT)
 def show_event(ctx: Operator, event: "views.maintenance.Event") -> None:
     """Show an event."""
-    seconds = event.duration_seconds
     ctx.out.view(
         event,
         **dict.fromkeys(("kind", "host", "group", "duration_seconds", "approved_at", "approved_by", "implied")),
         operation=f"{event.operation} ({event.kind})",
-        duration="unknown" if seconds < 0 else f"{seconds} s",
+        duration=_duration(event.duration_seconds),
         approved=_approval(event),
     )
 

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from forenotice import views
-from forenotice.cli import commands, output, wait
+from forenotice.cli import commands, operations, output, wait
 from forenotice.cli.commands import Operator, Read, operator, option, request, switch
 from forenotice.cli.output import Output, counted, cut
 from forenotice.core.rollouts import KINDS
@@ -44,6 +44,7 @@ SPEC = (
         "Time until each NotBefore, such as 20 or 2h; the minimum if left out.",
         type=DURATION,
     ),
+    operations.DURATION,
 )
 
 
@@ -150,11 +151,12 @@ def show(ctx: Operator, rollout: "views.rollouts.Rollout") -> None:
     result, notice = rollout.gate_result, rollout.notice_minutes
     ctx.out.view(
         rollout,
-        **dict.fromkeys(("notice_minutes", "pause_minutes", "waves", "wave_began_at", "by_wave")),
+        **dict.fromkeys(("notice_minutes", "duration_seconds", "pause_minutes", "waves", "wave_began_at", "by_wave")),
         wave=_wave(rollout),
         progress=_progress(rollout),
         pause=f"{rollout.pause_minutes:g} min" if rollout.pause_minutes else "",
         notice=f"{notice:g} min" if notice else "",
+        freezes=rollout.duration_seconds and f"{rollout.duration_seconds} s",
         gate_result=result and f"{_gate(result)}, {ctx.out.moment(result.at)}",
         failures=f"{rollout.failures} since it was started or resumed",
         max_failures=None,

@@ -160,7 +160,13 @@ def schedule_operations(request: ApiRequest, body: maintenance_views.NewOperatio
     """One operation for each VM (restart, redeploy, eviction, deletion) or host (the others): all of them or none."""
     notice = None if body.notice_minutes is None else timedelta(minutes=body.notice_minutes)
     return maintenance.schedule(
-        request.service, request.call, kind=body.kind, names=body.names, notice=notice, reason=body.reason
+        request.service,
+        request.call,
+        kind=body.kind,
+        names=body.names,
+        notice=notice,
+        duration=body.duration_seconds,
+        reason=body.reason,
     )
 
 

@@ -9,7 +9,7 @@ from forenotice.core.blockers import announcement_blockers
 from forenotice.core.draft import Draft
 from forenotice.core.fleet import Scope, Vm, names, names_of, natural_key
 from forenotice.core.lifecycle import RECHECK
-from forenotice.core.operations import DEGRADED_NOTICE, Event, Kind, Operation, Source, Status
+from forenotice.core.operations import DEGRADED_NOTICE, Event, Kind, Operation, Source, Status, require_duration
 from forenotice.core.roles import TENANT
 
 MINUTE = timedelta(minutes=1)
@@ -27,6 +27,8 @@ class OperationSpec:
     name: str
     notice: timedelta | None = None
     """How far ahead, where that is not settled by the kind."""
+    duration: int | None = None
+    """How many seconds a host update freezes the VMs; None: as usual."""
     reason: str = ""
     rollout: str | None = None
 
@@ -56,6 +58,7 @@ def schedule(draft: Draft, spec: OperationSpec) -> Operation:
         not_before=not_before,
         due_at=announce_at if planned else not_before,
         notice=notice,
+        duration=require_duration(kind, spec.duration),
         by=draft.by,
         reason=spec.reason,
         rollout=spec.rollout,
@@ -227,7 +230,7 @@ def _tell(draft: Draft, operation: Operation, scope: Scope, members: list[Vm]) -
         type=traits.type,
         source=traits.source,
         description=traits.description,
-        duration=traits.duration,
+        duration=operation.announced_seconds,
         status=Status.SCHEDULED,
         created_at=draft.now,
         not_before=operation.not_before,

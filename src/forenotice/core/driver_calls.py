@@ -120,7 +120,7 @@ def advance(draft: Draft, operation: Operation, process: str, claim_until: datet
         labels=host.labels,
         address=host.address,
         target_addresses={name: hosts[target].address for name, target in operation.targets.items() if name in ready},
-        duration=operation.kind.traits.duration,
+        duration=operation.announced_seconds,
         shutdown_timeouts={name: draft.scope(draft.vm(name).scope).policy.shutdown_timeout for name in ready},
     )
 

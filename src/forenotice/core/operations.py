@@ -6,6 +6,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
 
+from forenotice.core import errors
+
 HOST_MAINTENANCE = "Host server is undergoing maintenance."
 MIGRATION = "Virtual machine is being paused because of a memory-preserving Live Migration operation."
 USER_RESTART = "Virtual machine is going to be restarted as requested by authorized user."
@@ -115,6 +117,9 @@ TRAITS: Mapping[Kind, Traits] = {
     ),
 }
 
+LONGEST_FREEZE = 600
+"""Seconds that may be asked for."""
+
 DEGRADED_NOTICE = timedelta(days=7)
 """How far ahead a predicted hardware failure is announced, where the request names no notice."""
 
@@ -157,9 +162,14 @@ class Operation:
     notice: timedelta = timedelta(0)
     """How long before NotBefore guests are told, at speed 1."""
     duration: int | None = None
-    """DurationInSeconds that was asked for; None: as its kind says."""
+    """Seconds that were asked for; None: as its kind says."""
     clock_jumped: timedelta = timedelta(0)
     """How far the clock has jumped ahead since it was announced; this much of its notice has not really passed."""
+
+    @property
+    def announced_seconds(self) -> int:
+        """DurationInSeconds; -1 is unknown."""
+        return self.kind.traits.duration if self.duration is None else self.duration
 
     @property
     def expires_at(self) -> datetime:
@@ -201,6 +211,15 @@ class Event:
     @property
     def approved(self) -> bool:
         return self.approved_at is not None
+
+
+def require_duration(kind: Kind, seconds: int | None) -> int | None:
+    """How long a freeze lasts can be chosen where it is the host's maintenance that takes the time."""
+    if seconds is not None and kind is not Kind.HOST_UPDATE:
+        raise errors.RefusedError(f"the duration of a {kind} cannot be chosen: leave it out")
+    if seconds is not None and not 1 <= seconds <= LONGEST_FREEZE:
+        raise errors.RefusedError(f"the duration must be from 1 to {LONGEST_FREEZE} seconds")
+    return seconds
 
 
 def is_excluded(update_domain: int, down: Iterable[int]) -> bool:

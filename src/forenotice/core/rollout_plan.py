@@ -114,9 +114,8 @@ class _Prediction:
                     Part(scope=event.scope, update_domain=event.update_domain, vms=len(event.resources))
                     for event in draft.live_events_of(operation.id)
                 )
-                ends_at = _ends_at(
-                    operation.kind, operation.started_at or max(operation.not_before, self.now), draft.timing
-                )
+                begins_at = operation.started_at or max(operation.not_before, self.now)
+                ends_at = _ends_at(operation.kind, operation.duration, begins_at, draft.timing)
                 self._expect(max(ends_at, self.now), operation.id, False, operation.host, parts)
 
     def run(self, wave: int, hosts: Sequence[str]) -> None:
@@ -189,7 +188,8 @@ class _Prediction:
     def _announce(self, wave: int, host: str, parts: tuple[Part, ...], wanted: _Demands) -> None:
         not_before = self._opening(wanted)
         # It ends as it is announced: both are promised from the commit on.
-        ends_at = _ends_at(self._spec.kind, not_before + self._draft.allowance, self._draft.timing)
+        kind, duration = self._spec.kind, self._spec.options.duration
+        ends_at = _ends_at(kind, duration, not_before + self._draft.allowance, self._draft.timing)
         self.hosts.append(
             PlannedHost(
                 host=host,
@@ -236,21 +236,22 @@ def _opening(wanted: _Demands, earliest: datetime) -> datetime:
     return windows.next_open(wanted, earliest) or earliest
 
 
-def expected(kind: Kind) -> timedelta:
-    """How long an operation of a kind is taken to last."""
-    return EXPECTED.get(kind, timedelta(seconds=max(kind.traits.duration, 0)))
+def expected(kind: Kind, duration: int | None = None) -> timedelta:
+    """How long an operation of a kind is taken to last; None: no other duration than usual was asked for."""
+    seconds = kind.traits.duration if duration is None else duration
+    return EXPECTED.get(kind, timedelta(seconds=max(seconds, 0)))
 
 
 def expected_end(
-    kind: Kind, *, not_before: datetime, started_at: datetime | None, now: datetime, timing: Timing
+    kind: Kind, duration: int, *, not_before: datetime, started_at: datetime | None, now: datetime, timing: Timing
 ) -> datetime | None:
     """Of an operation that is not over; None: unknown for its kind."""
     begins_at = started_at or max(not_before, now)
-    return max(_ends_at(kind, begins_at, timing), now) if expected(kind) else None
+    return max(_ends_at(kind, duration, begins_at, timing), now) if expected(kind, duration) else None
 
 
-def _ends_at(kind: Kind, begins_at: datetime, timing: Timing) -> datetime:
-    return begins_at + max(timing.shortened(expected(kind)), STARTED_SHOWN)
+def _ends_at(kind: Kind, duration: int | None, begins_at: datetime, timing: Timing) -> datetime:
+    return begins_at + max(timing.shortened(expected(kind, duration)), STARTED_SHOWN)
 
 
 def _overlaid(spans: Iterable[tuple[datetime, datetime, int]]) -> tuple[timedelta, int]:

@@ -189,9 +189,13 @@ def _skip(draft: Draft, rollout_host: RolloutHost, why: str) -> None:
 
 
 def _announce(draft: Draft, rollout: Rollout, rollout_host: RolloutHost) -> bool:
-    notice, reason = rollout.options.notice, rollout.reason
     spec = announcements.OperationSpec(
-        kind=rollout.kind, name=rollout_host.host, notice=notice, reason=reason, rollout=rollout.id
+        kind=rollout.kind,
+        name=rollout_host.host,
+        notice=rollout.options.notice,
+        duration=rollout.options.duration,
+        reason=rollout.reason,
+        rollout=rollout.id,
     )
     try:
         operation = announcements.schedule(draft, spec)

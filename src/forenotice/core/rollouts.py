@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from forenotice.core import errors, selectors, windows
 from forenotice.core.fleet import GROUP_PREFIX, Host, amount
-from forenotice.core.operations import Kind
+from forenotice.core.operations import Kind, require_duration
 from forenotice.core.windows import Window
 
 if TYPE_CHECKING:
@@ -66,6 +66,8 @@ class Options:
     """After so many hosts that failed it pauses."""
     windows: tuple[Window, ...] = ()
     """When its operations may start; without any, always."""
+    duration: int | None = None
+    """How many seconds a host update freezes the VMs; None: as usual."""
 
     def told(self) -> "Options":
         """As everybody may see them: the path and query of the gate's URL may hold a secret."""
@@ -81,6 +83,7 @@ class Options:
             "gate": self.gate,
             "max_failures": self.max_failures,
             "windows": [str(window) for window in self.windows],
+            "duration_seconds": self.duration,
         }
 
 
@@ -169,6 +172,7 @@ def require_sound(spec: RolloutSpec) -> selectors.Selector:
         raise errors.RefusedError(f"a rollout cannot be a {spec.kind}: give {', '.join(KINDS)}")
     if options.notice is not None and options.notice < notice:
         raise errors.RefusedError(f"the notice must be at least {notice.total_seconds() / 60:g} minutes")
+    require_duration(spec.kind, options.duration)
     if not 1 <= options.batch <= MOST_AT_ONCE:
         raise errors.RefusedError(f"batch must be from 1 to {MOST_AT_ONCE} hosts")
     if not 1 <= options.max_failures <= MOST_FAILURES:

@@ -34,8 +34,7 @@ class SimulatedDriver:
         self._timing = timing
 
     def carry_out(self, task: Task, now: datetime) -> Outcome:
-        traits = task.kind.traits
-        takes = SIMULATED.get(traits.type, timedelta(seconds=traits.duration))
+        takes = SIMULATED.get(task.kind.traits.type, timedelta(seconds=task.duration))
         done_at = task.started_at + self._timing.shortened(takes)
         return NotYet(again_at=done_at) if now < done_at else Finished(done=task.vms, failures={})
 

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 
 import msgspec
 
@@ -39,7 +40,14 @@ NOT_YET_KNOWN = "not yet known"
 
 
 def schedule(
-    service: Service, call: Call, *, kind: Kind, names: Sequence[str], notice: timedelta | None = None, reason: str = ""
+    service: Service,
+    call: Call,
+    *,
+    kind: Kind,
+    names: Sequence[str],
+    notice: timedelta | None = None,
+    duration: int | None = None,
+    reason: str = "",
 ) -> shown.Operations:
     """One operation for each VM or host named, or host selected: all of them or none."""
     _require_sound(call, kind, names)
@@ -48,7 +56,7 @@ def schedule(
     def work(unit: UnitOfWork) -> shown.Operations:
         meant = _selected(unit.transaction, call, kind, names)
         draft = unit.draft(_load(service, unit.transaction, kind, meant), call)
-        made = _decide(draft, call, kind, meant, notice)
+        made = _decide(draft, call, kind, meant, notice, duration)
         unit.keep(draft)
         # A tenant names VMs of its own scopes and sees all that it has asked for: nothing is to be left out.
         return shown.Operations(operations=[_view(draft, operation.id) for operation in made])
@@ -57,7 +65,13 @@ def schedule(
 
 
 def preview(
-    service: Service, call: Call, *, kind: Kind, names: Sequence[str], notice: timedelta | None = None
+    service: Service,
+    call: Call,
+    *,
+    kind: Kind,
+    names: Sequence[str],
+    notice: timedelta | None = None,
+    duration: int | None = None,
 ) -> shown.Preview:
     """The same decisions and the same refusals as by `schedule` at this moment; nothing is written or left out."""
     _require_sound(call, kind, names)
@@ -67,7 +81,7 @@ def preview(
     draft = service.draft(
         world, by=call.actor, reason=call.reason, allowance=allowance_for(world), limits=service.limits
     )
-    made = [operation.id for operation in _decide(draft, call, kind, names, notice)]
+    made = [operation.id for operation in _decide(draft, call, kind, names, notice, duration)]
     changes = draft.changes()
     told = {}
     """What the new events' scopes will read in the newest api-version, by the event's id."""
@@ -163,7 +177,7 @@ def _load(service: Service, reader: Reader, kind: Kind, names: Sequence[str]) ->
 
 
 def _decide(
-    draft: Draft, call: Call, kind: Kind, names: Sequence[str], notice: timedelta | None
+    draft: Draft, call: Call, kind: Kind, names: Sequence[str], notice: timedelta | None, duration: int | None
 ) -> list[operations.Operation]:
     """The operations, on a draft that is kept or thrown away."""
     if call.access.scopes is not None:
@@ -175,12 +189,8 @@ def _decide(
         for name in names:
             # Of all first: VMs of a host that fails may be on their way to the next by the time it is its turn.
             announcements.require_vms(draft, name)
-    return [
-        announcements.schedule(
-            draft, announcements.OperationSpec(kind=kind, name=name, notice=notice, reason=call.reason)
-        )
-        for name in names
-    ]
+    spec = partial(announcements.OperationSpec, kind=kind, notice=notice, duration=duration, reason=call.reason)
+    return [announcements.schedule(draft, spec(name=name)) for name in names]
 
 
 def approve(service: Service, call: Call, event_id: str) -> shown.Event:

@@ -72,7 +72,12 @@ def _bar(service: Service, life: EventSummary, now: datetime) -> maintenance.Bar
     expected_end = None
     if life.ended_at is None:
         expected_end = rollout_plan.expected_end(
-            life.kind, not_before=life.not_before, started_at=started_at, now=now, timing=service.timing
+            life.kind,
+            life.duration,
+            not_before=life.not_before,
+            started_at=started_at,
+            now=now,
+            timing=service.timing,
         )
     return views.of(maintenance.Bar, life, started_at=started_at, expected_end=expected_end)
 

@@ -14,7 +14,7 @@ from forenotice.core.draft import Draft
 from forenotice.core.fleet import Host, Scope, Vm, amount
 from forenotice.core.journal import Entry
 from forenotice.core.lifecycle import is_listening
-from forenotice.core.operations import Event, Kind, Operation, Status
+from forenotice.core.operations import Event, Operation, Status
 from forenotice.core.rollout_plan import Plan, PlannedHost, expected
 from forenotice.core.rollouts import KINDS, Rollout, RolloutHost, RolloutHostStatus, RolloutSpec, Tally
 from forenotice.core.timing import CLOCK_TOLERANCE, Timing
@@ -93,6 +93,7 @@ def operation(operation: Operation, events: Iterable[Event]) -> maintenance.Oper
         operation,
         not_before=None if held else operation.not_before,
         announce_at=operation.due_at if planned and not held else None,
+        duration_seconds=operation.announced_seconds,
         events=[event_of(operation, event) for event in events],
     )
 
@@ -193,7 +194,7 @@ def plan(plan: Plan, spec: RolloutSpec) -> rollouts.RolloutPlan:
             )
             for group in plan.groups
         ],
-        assumes=_assumes(spec.kind),
+        assumes=_assumes(spec),
     )
 
 
@@ -215,8 +216,9 @@ def _waves(plan: Plan) -> list[rollouts.PlannedWave]:
     ]
 
 
-def _assumes(kind: Kind) -> str:
+def _assumes(spec: RolloutSpec) -> str:
+    takes = expected(spec.kind, spec.options.duration)
     return (
         "Assumed: no guest approves early, every gate is green, nothing fails, each host takes "
-        f"{expected(kind).total_seconds():g} s at speed 1, and each host is taken as soon as another is done."
+        f"{takes.total_seconds():g} s at speed 1, and each host is taken as soon as another is done."
     )

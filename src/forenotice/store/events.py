@@ -46,6 +46,7 @@ class EventSummary(NamedTuple):
     ended_at: datetime | None
     kind: Kind
     started_at: datetime | None
+    duration: int
 
 
 _OF_OPERATION = ("kind", "started_at")

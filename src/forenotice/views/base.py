@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, Meta
 
 from forenotice import validation
-from forenotice.core import errors, fleet, windows
+from forenotice.core import errors, fleet, operations, windows
 from forenotice.core.operations import EventType, Kind, Source, Status
 from forenotice.validation import pattern
 
@@ -183,6 +183,7 @@ Moment = Annotated[datetime, Meta(tz=True)]
 Position = Annotated[int, Meta(ge=0, le=LAST_POSITION)]
 Domain = Annotated[int, Meta(ge=0, le=999)]
 Seconds = Annotated[int, Meta(ge=0, le=3600)]
+FreezeSeconds = Annotated[int, Meta(ge=1, le=operations.LONGEST_FREEZE)]
 Minutes = Annotated[float, Meta(ge=0, le=YEAR_MINUTES)]
 Amount = Annotated[float, Meta(ge=0, le=fleet.MAX_AMOUNT)]
 Addresses = Annotated[list[Text], Meta(max_length=fleet.MAX_ADDRESSES)]

@@ -53,6 +53,8 @@ class Operation(Response):
     by: str
     reason: str
     rollout: str | None
+    duration_seconds: int
+    """As guests are told; -1 is unknown."""
     targets: dict[str, str]
     attempt: int
     failures: dict[str, str]
@@ -68,6 +70,8 @@ class NewOperation(Request):
     names: Annotated[list[Selected], Meta(min_length=1, extra_json_schema={"maxItems": MAX_NAMES})]
     """Of VMs; or of hosts, also as the parts of a selector such as `label:rack=r1`. The role limits how many."""
     notice_minutes: base.Minutes | None = None
+    duration_seconds: base.FreezeSeconds | None = None
+    """How long a host update freezes the VMs; null: 9 seconds."""
     reason: base.Reason = ""
 
 

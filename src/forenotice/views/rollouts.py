@@ -24,6 +24,7 @@ class RolloutOptions(Response):
     gate: str | None
     max_failures: int
     windows: list[str]
+    duration_seconds: int | None
 
 
 class NewRollout(Request):
@@ -40,6 +41,8 @@ class NewRollout(Request):
     max_failures: Annotated[int, Meta(ge=1, le=rollouts.MOST_FAILURES)] = 1
     """After so many hosts that failed it pauses."""
     windows: base.Windows = []
+    duration_seconds: base.FreezeSeconds | None = None
+    """How long an update freezes the VMs; null: 9 seconds."""
     reason: base.Reason = ""
 
     def spec(self, reason: str) -> rollouts.RolloutSpec:
@@ -50,6 +53,7 @@ class NewRollout(Request):
             gate=self.gate,
             max_failures=self.max_failures,
             windows=windows.parse_all(self.windows),
+            duration=self.duration_seconds,
         )
         return rollouts.RolloutSpec(kind=rollouts.KINDS[self.kind], hosts=self.hosts, options=options, reason=reason)
 

@@ -17,6 +17,7 @@ from forenotice.core.fleet import names as joined
 from forenotice.core.operations import EventType, Kind
 from forenotice.core.roles import Need
 from forenotice.core.timing import SILENCE
+from forenotice.portal import forms
 from forenotice.portal.page import PageRequest, Pages
 from forenotice.portal.renderer import span, utc
 from forenotice.service import maintenance, queries
@@ -26,7 +27,7 @@ from forenotice.views.maintenance import PreviewedEvent, PreviewedOperation
 from forenotice.views.wording import kind_of, several
 
 SUGGESTED = 50
-FIELDS = ("kind", "name", "notice", "reason")
+FIELDS = ("kind", "name", "notice", "duration", "reason")
 MOST_EVENTS = 12
 """Shown one by one; a host may have many more."""
 MOST_OPERATIONS = 12
@@ -136,9 +137,7 @@ def show(visit: PageRequest) -> Response:
         return _page(visit, given)
     try:
         asked = _asked(visit, given)
-        found = maintenance.preview(
-            visit.service, visit.call(), kind=asked.kind, names=asked.names, notice=_notice(asked)
-        )
+        found = maintenance.preview(visit.service, visit.call(), **_options(asked))
     except (errors.RefusedError, errors.ConflictError, errors.NotFoundError) as error:
         # The page itself is in order: it says that this would be refused.
         return _page(visit, given, refused=error.message, already=_already(visit, given, error))
@@ -150,9 +149,7 @@ def act(visit: PageRequest) -> Response:
     given = {field: visit.form.get(field, "").strip() for field in FIELDS}
     try:
         asked = _asked(visit, given)
-        made = maintenance.schedule(
-            visit.service, visit.call(), kind=asked.kind, names=asked.names, notice=_notice(asked)
-        ).operations
+        made = maintenance.schedule(visit.service, visit.call(), **_options(asked)).operations
     except (errors.RefusedError, errors.ConflictError, errors.NotFoundError) as error:
         return _page(visit, given, refused=error.message, status=status_of(error))
     path = _page_of(made[0]) if len(made) == 1 else "/"
@@ -180,6 +177,8 @@ def _asked(visit: PageRequest, given: dict[str, str]) -> views.NewOperation:
     values: dict[str, Any] = {"kind": given["kind"], "names": _names(given["name"])}
     if given["notice"]:
         values["notice_minutes"] = _minutes(given["notice"])
+    if given["duration"]:
+        values["duration_seconds"] = forms.number(given["duration"])
     return visit.asked(views.NewOperation, values)
 
 
@@ -200,8 +199,9 @@ def _minutes(text: str) -> float:
     return minutes
 
 
-def _notice(asked: views.NewOperation) -> timedelta | None:
-    return None if asked.notice_minutes is None else timedelta(minutes=asked.notice_minutes)
+def _options(asked: views.NewOperation) -> dict[str, Any]:
+    notice = None if asked.notice_minutes is None else timedelta(minutes=asked.notice_minutes)
+    return {"kind": asked.kind, "names": asked.names, "notice": notice, "duration": asked.duration_seconds}
 
 
 def _page(

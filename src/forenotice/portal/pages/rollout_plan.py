@@ -26,6 +26,7 @@ BLANK: Mapping[str, str] = {
     "max_failures": "1",
     "windows": "",
     "notice_minutes": "",
+    "duration_seconds": "",
     "reason": "",
 }
 MEANINGS = {
@@ -83,6 +84,7 @@ def _asked(visit: PageRequest, given: Mapping[str, str]) -> views.NewRollout:
         "max_failures": forms.number(given["max_failures"] or BLANK["max_failures"]),
         "windows": forms.lines(given["windows"]),
         "notice_minutes": forms.number(given["notice_minutes"]),
+        "duration_seconds": forms.number(given["duration_seconds"]),
         "reason": given["reason"],
     }
     if not values["hosts"]:

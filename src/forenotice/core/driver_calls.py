@@ -152,7 +152,7 @@ def record_result(draft: Draft, operation: Operation, attempt: int, outcome: Out
         draft.note("driver.failed" if outcome.failures else "driver.finished", operation, attempt=attempt, **results)
     if operation.kind.traits.moves:
         for name in outcome.done:
-            lifecycle.move_vm(draft, name, operation)
+            lifecycle.move_vm(draft, name, operation.targets[name], operation.id)
 
 
 def concerns(operation: Operation, attempt: int, outcome: Finished) -> bool:

@@ -232,10 +232,9 @@ def remove_vm(draft: Draft, name: str) -> None:
     draft.make_room()
 
 
-def move_vm(draft: Draft, name: str, operation: Operation) -> None:
-    """A VM is on another host now; a deletion that was not announced follows it."""
+def move_vm(draft: Draft, name: str, target: str, operation: str | None = None) -> None:
+    """A VM is on another host now, by an operation or by somebody else; a deletion that was not announced follows it."""
     vm = draft.vm(name)
-    target = operation.targets[name]
     for other in draft.live_operations_on(vm.host):
         if other.vms == (name,) and not other.kind.traits.of_host and not draft.events_of(other.id):
             draft.put_operation(replace(other, host=target))
@@ -244,7 +243,7 @@ def move_vm(draft: Draft, name: str, operation: Operation) -> None:
     draft.put_vm(moved)
     recheck_planned(draft, vm.host)
     recheck_planned(draft, target)
-    draft.note("vm.moved", moved, operation=operation.id, source=vm.host)
+    draft.note("vm.moved", moved, operation=operation, source=vm.host)
     draft.make_room()
 
 

@@ -153,53 +153,88 @@ def policy_facts(policy: Policy) -> dict[str, Any]:
 
 
 def add_vm(draft: Draft, spec: VmSpec) -> Vm:
-    vm = put_new_vm(draft, spec)
+    """Nothing has changed if it is refused."""
+    vm = _new(draft, spec)
+    require_fitting(draft, vm)
+    _put_new(draft, vm)
     claim_identities(draft, [vm])
-    placement.require_sound(draft, vm.scope)
-    placement.require_room(draft, [vm])
     return vm
 
 
 def put_new_vm(draft: Draft, spec: VmSpec) -> Vm:
     """Without the checks that concern several VMs at once; whoever calls this does them in the end."""
+    vm = _new(draft, spec)
+    _put_new(draft, vm)
+    return vm
+
+
+def require_addable(draft: Draft, spec: VmSpec) -> None:
+    require_fitting(draft, _new(draft, spec))
+
+
+def require_fitting(draft: Draft, vm: Vm) -> None:
+    """Refuse a VM, as it is to be, that does not go together with the others."""
+    _require_free(draft, vm)
+    placement.require_sound(draft, vm.scope, vm)
+    placement.require_room(draft, [vm])
+
+
+def _new(draft: Draft, spec: VmSpec) -> Vm:
     fleet.require_name("VM", spec.name)
     if spec.name in draft.world.vms:
         known = draft.vm(spec.name)
         raise errors.ConflictError(f"VM {spec.name} exists already", vm=spec.name, host=known.host, group=known.group)
     vm = _checked(draft, spec, vm_id=draft.new_id() if spec.vm_id is None else spec.vm_id)
-    _require_quiet(draft, vm)
+    require_quiet(draft, vm)
+    return vm
+
+
+def _put_new(draft: Draft, vm: Vm) -> None:
     _enter_scope(draft, vm)
     draft.put_vm(vm)
     lifecycle.recheck_planned(draft, vm.host)
     draft.note("vm.added", vm)
-    return vm
 
 
 def set_vm(draft: Draft, name: str, changes: Mapping[str, Any]) -> Vm:
+    """Nothing has changed if it is refused."""
     before = draft.vm(name)
-    vm = change_vm(draft, name, changes)
-    claim_identities(draft, [vm])
-    placement.require_sound(draft, vm.scope)
+    vm = changed(draft, name, changes)
+    _require_free(draft, vm)
+    placement.require_sound(draft, vm.scope, vm)
     if vm.host != before.host:
         placement.require_room(draft, [vm])
+    _put_changed(draft, before, vm)
+    claim_identities(draft, [vm])
     return vm
 
 
 def change_vm(draft: Draft, name: str, changes: Mapping[str, Any]) -> Vm:
     """Without the checks that concern several VMs at once; whoever calls this does them in the end."""
+    before, vm = draft.vm(name), changed(draft, name, changes)
+    _put_changed(draft, before, vm)
+    return vm
+
+
+def changed(draft: Draft, name: str, changes: Mapping[str, Any]) -> Vm:
+    """As a VM would be."""
     before = draft.vm(name)
     unknown = sorted(set(changes) - SETTABLE)
     if unknown:
         raise errors.RefusedError(f"a VM has no {unknown[0]!r}: it has {', '.join(sorted(SETTABLE))}")
     spec = replace(spec_of(before), **changes)
     vm = _checked(draft, spec, before.vm_id if spec.vm_id is None else spec.vm_id, known=before.addresses)
-    if vm == before:
-        return before
     for field, what in ROOTED.items():
         if getattr(vm, field) != getattr(before, field):
             _require_unnamed(draft, before, what)
     if vm.host != before.host:
-        _require_quiet(draft, vm)
+        require_quiet(draft, vm)
+    return vm
+
+
+def _put_changed(draft: Draft, before: Vm, vm: Vm) -> None:
+    if vm == before:
+        return
     for identity in before.known_by:
         draft.world.addresses.pop(identity, None)
     _enter_scope(draft, vm)
@@ -210,13 +245,12 @@ def change_vm(draft: Draft, name: str, changes: Mapping[str, Any]) -> Vm:
     differing = sorted(field for field in SETTABLE if getattr(vm, field) != getattr(before, field))
     draft.note("vm.changed", vm, fields=differing)
     if before.scope != vm.scope:
-        draft.note("vm.left", scope=before.scope, vm=name)
+        draft.note("vm.left", scope=before.scope, vm=vm.name)
     if before.host != vm.host or vm.takes < before.takes:
         draft.make_room()
-    return vm
 
 
-def _require_quiet(draft: Draft, vm: Vm) -> None:
+def require_quiet(draft: Draft, vm: Vm) -> None:
     """No VM is placed on a host whose update or reboot has been announced: its guest would not be told."""
     for operation in placement.maintenance_of(draft, vm.host):
         why = (
@@ -239,11 +273,17 @@ def spec_of(vm: Vm) -> VmSpec:
 
 def claim_identities(draft: Draft, vms: Iterable[Vm]) -> None:
     for vm in vms:
-        for identity in vm.known_by:
-            owner = draft.world.addresses.setdefault(identity, vm.name)
-            if owner != vm.name:
-                why = f"{identity} of {vm.name} belongs to {owner}: addresses and vmIds are unique in the fleet"
-                raise errors.ConflictError(why, vm=vm.name, other=owner, identity=identity)
+        _require_free(draft, vm)
+        draft.world.addresses |= dict.fromkeys(vm.known_by, vm.name)
+
+
+def _require_free(draft: Draft, vm: Vm) -> None:
+    """Refuse a VM with the address or the vmId of another."""
+    for identity in vm.known_by:
+        owner = draft.world.addresses.get(identity, vm.name)
+        if owner != vm.name:
+            why = f"{identity} of {vm.name} belongs to {owner}: addresses and vmIds are unique in the fleet"
+            raise errors.ConflictError(why, vm=vm.name, other=owner, identity=identity)
 
 
 def _checked(draft: Draft, spec: VmSpec, vm_id: str, known: Sequence[str] = ()) -> Vm:

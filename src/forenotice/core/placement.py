@@ -17,12 +17,16 @@ MORE_ROUNDS = 3
 """How often VMs that found no host choose again, before the others."""
 
 
-def require_sound(draft: "Draft", scope: str) -> None:
-    """Refuse a placement in which domains of one group share a host, or will when those under way arrive."""
+def require_sound(draft: "Draft", scope: str, changed: Vm | None = None) -> None:
+    """Refuse a placement in which domains of one group share a host, or will when those under way arrive.
+
+    `changed` is a VM of the scope as it is to be.
+    """
     seen: dict[str, Vm] = {}
     moves = (_headed(draft.operation(event.operation)) for event in draft.started_events_in(scope))
     under_way = {name: host for each in moves for name, host in each.items()}
-    places = [(vm, host) for vm in draft.vms_in(scope) for host in (vm.host, under_way.get(vm.name, vm.host))]
+    members = {vm.name: vm for vm in (*draft.vms_in(scope), *([changed] if changed else []))}
+    places = [(vm, host) for vm in members.values() for host in (vm.host, under_way.get(vm.name, vm.host))]
     for vm, host in places:
         other = seen.setdefault(host, vm)
         for noun, mine, theirs in zip(("update", "fault"), vm.domains, other.domains, strict=True):
@@ -41,10 +45,15 @@ def taken(draft: "Draft", host: str) -> int:
 
 
 def require_room(draft: "Draft", newcomers: Iterable[Vm]) -> None:
-    """Refuse to place VMs where they do not fit. A host that is too full already takes no more, and nothing else."""
+    """Refuse to place VMs where they do not fit. A host that is too full already takes no more, and nothing else.
+
+    They are there already, or it is one that is to come.
+    """
     for vm in {vm.host: vm for vm in newcomers}.values():
         host = draft.host(vm.host)
-        if host.holds is not None and (used := taken(draft, vm.host)) > host.holds:
+        known = draft.world.vms.get(vm.name)
+        more = 0 if known and known.host == vm.host else vm.takes
+        if host.holds is not None and (used := taken(draft, vm.host) + more) > host.holds:
             facts = {"capacity": host.capacity, "used": amount(used)}
             why = (
                 f"host {host.name} has not enough room for {vm.name}: it has a capacity of {host.capacity}, of which "

@@ -17,8 +17,9 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_hosts(fleet: Run) -> None:
-    assert fleet("host", "add", "spare", "--cordoned").out.split() == ["name", "spare", "VMs", "0", "state", "cordoned"]
-    fleet("host", "list").shows("host +state +VMs +used +labels", "host-a +open +1", "spare +cordoned +0")
+    shown = fleet("host", "add", "spare", "--cordoned").out.split()
+    assert shown == ["name", "spare", "VMs", "0", "state", "cordoned"]
+    fleet("host", "list").shows("host +state +VMs +used +labels +drift", "host-a +open +1", "spare +cordoned +0")
     for verb, cordoned in ((("uncordon",), False), (("cordon",), True), (("set", "--no-cordoned"), False)):
         assert fleet("host", *verb, "spare", "--json").json["cordoned"] is cordoned
     assert fleet("host", "show", "spare", "--json").json["vms"] == 0
@@ -26,6 +27,12 @@ def test_hosts(fleet: Run) -> None:
     fleet("host", "show", "h").shows(r"address +10\.0\.0\.1")
     assert fleet("host", "set", "h", "--address", "10.0.0.2", "--json").json["address"] == "10.0.0.2"
     assert fleet("host", "set", "h", "--no-address", "--json").json["address"] is None
+    watched = ("--inventory", "libvirt", "--address", "qemu+ssh://h/system")
+    assert fleet("host", "set", "h", *watched, "--json").json["inventory"] == "libvirt"
+    fleet("host", "show", "h").shows("inventory +libvirt")
+    drift = fleet("fleet", "drift")
+    assert (drift.code, drift.out) == (0, "The fleet is as the hosts with an inventory say.\n")
+    assert fleet("host", "set", "h", "--no-inventory", "--json").json["inventory"] is None
     assert fleet("host", "remove", "spare").out == "Host spare is removed.\n"
     assert fleet("host", "remove", "host-a", "--json").code == 1
     assert len(fleet("host", "list", "--json").json) == 3

@@ -23,6 +23,7 @@ def names(control: Control, path: str) -> list[str]:
 def test_a_host_from_its_first_day_to_its_last(control: Control) -> None:
     made = control.ask("POST", "/v1/hosts", {"name": "host-a"})
     empty = {"name": "host-a", "cordoned": False, "labels": {}, "capacity": None, "address": None, "used": 0, "vms": 0}
+    empty |= {"inventory": None, "silent_since": None, "silent_because": None, "drift": 0}
     assert (made.status, made.json) == (201, empty)
     assert control.ask("PATCH", "/v1/hosts/host-a", {"cordoned": True}).json == {**empty, "cordoned": True}
     assert control.ask("DELETE", "/v1/hosts/host-a").json == {"removed": "host-a"}
@@ -56,6 +57,12 @@ def test_labels_address_and_capacity_of_a_host(fleet: Control) -> None:
     ):
         for value in wrong:
             assert fleet.ask("PATCH", "/v1/hosts/small", {field: value}).status == 400
+    assert fleet.ask("PATCH", "/v1/hosts/small", {"inventory": "libvirt"}).json["inventory"] == "libvirt"
+    assert fleet.get("/v1/fleet")["hosts"]["small"]["inventory"] == "libvirt"
+    assert "needs the host's connection URI" in fleet.ask("PATCH", "/v1/hosts/small", {"address": None}).message
+    assert fleet.ask("PATCH", "/v1/hosts/small", {"inventory": "none"}).status == 400
+    assert fleet.get("/v1/fleet/drift") == {"items": [], "more": False}
+    assert fleet.ask("PATCH", "/v1/hosts/small", {"inventory": None}).json["inventory"] is None
     cleared = fleet.ask("PATCH", "/v1/hosts/small", {"address": None, "capacity": None}).json
     assert (cleared["address"], cleared["capacity"]) == (None, None)
 

@@ -106,6 +106,10 @@ class Site:
         _put(self.state.operations, changes.operations)
         _put(self.state.events, changes.events)
         _put(self.state.rollouts, changes.rollouts)
+        _put(self.state.drift, changes.drift)
+        gone = {*(name for name, vm in changes.vms.items() if vm is None)}
+        for key in [key for key in self.state.drift if key[1] in gone]:
+            del self.state.drift[key]
         self.rollout_hosts.update(changes.rollout_hosts)
         self.journal.extend(changes.entries)
         self._wake(changes)
@@ -664,7 +668,7 @@ def _pick(things: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
     return {key: thing for key, thing in things.items() if key in keys}
 
 
-def _put(kept: dict[str, Any], changed: Mapping[str, Any]) -> None:
+def _put(kept: dict[Any, Any], changed: Mapping[Any, Any]) -> None:
     for key, thing in changed.items():
         if thing is None:
             kept.pop(key, None)
@@ -680,9 +684,10 @@ def _copy(state: World) -> World:
         operations=dict(state.operations),
         events=dict(state.events),
         rollouts=dict(state.rollouts),
+        drift=dict(state.drift),
     )
 
 
 def is_nothing(changes: Changes) -> bool:
-    fleet = changes.hosts or changes.vms or changes.scopes or changes.members
+    fleet = changes.hosts or changes.vms or changes.scopes or changes.members or changes.drift
     return not (fleet or changes.operations or changes.events or changes.entries or changes.documents or changes.woken)

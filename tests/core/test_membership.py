@@ -308,6 +308,19 @@ def test_what_is_no_address_of_a_host(address: str) -> None:
         membership.add_host(draft, Host(name="a", address=address))
 
 
+@pytest.mark.parametrize(
+    ("inventory", "address", "said"),
+    [
+        ("vmware", "esx://a", "'vmware' is no inventory: give libvirt, or none"),
+        ("libvirt", None, "inventory libvirt needs the host's connection URI"),
+        ("libvirt", "10.0.0.1", "such as qemu\\+ssh://rack1-01/system"),
+    ],
+)
+def test_what_is_no_inventory_of_a_host(inventory: str, address: str | None, said: str) -> None:
+    with pytest.raises(errors.RefusedError, match=said), Site().transaction(hosts=["a"]) as draft:
+        membership.add_host(draft, Host(name="a", inventory=inventory, address=address))
+
+
 def test_labels_are_changed_and_journalled_once() -> None:
     site = Site()
     site.add_host("a")
@@ -321,6 +334,7 @@ def test_labels_are_changed_and_journalled_once() -> None:
         "labels": {"rack": "r1"},
         "capacity": None,
         "address": "10.0.0.1",
+        "inventory": None,
     }
 
 

@@ -127,7 +127,9 @@ def test_amounts_are_compared_as_they_are_shown() -> None:
 
 def test_a_host_is_changed_in_all_that_a_file_describes() -> None:
     site = founded()
-    described = HostSpec(cordoned=True, labels={"rack": "r1"}, capacity=64, address="qemu+ssh://a/system")
+    described = HostSpec(
+        cordoned=True, labels={"rack": "r1"}, capacity=64, address="qemu+ssh://a/system", inventory="libvirt"
+    )
     wanted = replace(BASE, hosts={**BASE.hosts, "a": described})
     (change,) = differences(site, wanted)
     assert {name: value for name, (_, value) in change.fields.items()} == asdict(described)

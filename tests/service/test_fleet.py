@@ -52,7 +52,19 @@ def apply(
 
 
 def test_one_at_a_time(rig: Rig) -> None:
-    empty = fleet_views.Host(name="rack1", cordoned=False, labels={}, capacity=None, address=None, used=0, vms=0)
+    empty = fleet_views.Host(
+        name="rack1",
+        cordoned=False,
+        labels={},
+        capacity=None,
+        address=None,
+        used=0,
+        vms=0,
+        inventory=None,
+        silent_since=None,
+        silent_because=None,
+        drift=0,
+    )
     assert rig.add_host("rack1") == empty
     group = rig.add_group("api", max_user_operations=2)
     assert (group.policy.max_user_operations, group.listening) == (2, False)

@@ -39,7 +39,9 @@ FULL = vm(
     facts=Facts(location="north", zone="2", size="s1", tags=TAGS),
 )
 BARE = vm("db", "b", "vm:db", size=3)
-HOST_A = host("a", labels={"rack": "r1", "example.org/zone": "a"}, capacity=2.5, address="10.0.0.1")
+HOST_A = host(
+    "a", labels={"rack": "r1", "example.org/zone": "a"}, capacity=2.5, address="test://a", inventory="libvirt"
+)
 FLEET = (HOST_A, host("b", cordoned=True), WEB, scope("vm:db"), FULL, BARE)
 
 

@@ -98,6 +98,23 @@ def diff(ctx: Operator, file: str, form: str | None) -> int:
     return DIFFERS if differences else ALIKE
 
 
+@operator(app, "drift", option("--host", "HOST", "Only of this host.", shell_complete=commands.names("hosts")))
+def drift(ctx: Operator, host: str | None) -> int:
+    """Show how hosts with an inventory differ from the fleet. Exit code: 0 not at all, 1 they do."""
+    found = ctx.api.get(views.base.Matches[views.fleet.Drift], "fleet", "drift", host=host)
+    if ctx.out.json:
+        ctx.out.data(found)
+    else:
+        ctx.out.table(
+            ("host", "name", "drift", "since", "reason"),
+            ((each.host, each.name, each.kind, ctx.out.moment(each.since), each.reason) for each in found.items),
+            none="The fleet is as the hosts with an inventory say.",
+        )
+        if found.more:
+            ctx.out.line("There is more; give --host.")
+    return DIFFERS if found.items else ALIKE
+
+
 @operator(app, "export", argument("file", "- or nothing writes to stdout.", default="-"), FORMAT)
 def export(ctx: Operator, file: str, form: str | None) -> None:
     """Write the fleet to a file that `apply` reads."""

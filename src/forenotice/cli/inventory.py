@@ -1,6 +1,6 @@
 """`forenotice vm`, `host` and `group`: what there is, the policy of a scope, and maintenance on it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from typing import Any
@@ -13,7 +13,7 @@ from forenotice.cli import commands, operations, output
 from forenotice.cli.commands import Operator, Read, UsageError, operator, option, request, switch
 from forenotice.cli.output import cell, warn
 from forenotice.core import errors
-from forenotice.core.fleet import MAX_AMOUNT, Facts, Listening, ScopeKind
+from forenotice.core.fleet import INVENTORIES, MAX_AMOUNT, Facts, Listening, ScopeKind
 from forenotice.core.operations import Kind
 
 vm, host, group = commands.Group(), commands.Group(), commands.Group()
@@ -177,10 +177,16 @@ commands.removal(group, commands.GROUP, "group", "Remove a group that has no VMs
 LABEL = option("--label labels", "KEY=VALUE", "A label, such as rack=r1; may be repeated.", multiple=True)
 CAPACITY = option("--capacity", "N", "How much fits on it, in the unit of the VMs' --size.", type=AMOUNT)
 ADDRESS = option("--address", "ADDRESS", "Where drivers reach it: a name, an IP address or a URI.")
+INVENTORY = option(
+    "--inventory",
+    None,
+    "Who tells what VMs it really has, at its address; the fleet follows.",
+    type=click.Choice(INVENTORIES),
+)
 CORDONED = switch("--cordoned", "Let no VM move to it for now.")
 
 
-@operator(host, "add", commands.HOST, CORDONED, LABEL, CAPACITY, ADDRESS, changes=True)
+@operator(host, "add", commands.HOST, CORDONED, LABEL, CAPACITY, ADDRESS, INVENTORY, changes=True)
 def add_host(ctx: Operator, host: str, labels: tuple[str, ...], **spec: Any) -> None:
     """Add a host."""
     body = views.fleet.NewHost(name=host, labels=commands.pairs("--label", labels, "rack=r1"), **spec)
@@ -198,6 +204,8 @@ def add_host(ctx: Operator, host: str, labels: tuple[str, ...], **spec: Any) -> 
     switch("--no-capacity", "Let any number of VMs fit on it."),
     ADDRESS,
     switch("--no-address", "Remove its address."),
+    INVENTORY,
+    switch("--no-inventory", "Watch it no longer; its VMs stay as they are."),
     changes=True,
 )
 def set_host(ctx: Operator, host: str, labels: tuple[str, ...], no_label: tuple[str, ...], **spec: Any) -> None:
@@ -206,7 +214,8 @@ def set_host(ctx: Operator, host: str, labels: tuple[str, ...], no_label: tuple[
     if both := given.keys() & set(no_label):
         raise UsageError(f"label {min(both)} cannot be both set and removed: give --label or --no-label")
     changed = {**given, **dict.fromkeys(no_label)}
-    body = request(views.fleet.HostChange, {"capacity": None, "address": None}, **spec, labels=changed or None)
+    clear = dict.fromkeys(("capacity", "address", "inventory"))
+    body = request(views.fleet.HostChange, clear, **spec, labels=changed or None)
     show_host(ctx, ctx.api.patch(views.fleet.Host, "hosts", host, body=commands.change("host", body)))
 
 
@@ -221,8 +230,8 @@ def list_hosts(ctx: Operator, **filters: Any) -> None:
     some = any(value is not None for value in filters.values())
     ctx.out.list(
         ctx.api.items(views.fleet.Host, "hosts", **filters),
-        ("host", "state", "VMs", "used", "labels"),
-        lambda each: (each.name, _state(each), each.vms, _used(each), each.labels),
+        ("host", "state", "VMs", "used", "labels", "drift"),
+        lambda each: (each.name, _state(each), each.vms, _used(each), each.labels, each.drift or None),
         none="There are no matching hosts." if some else "There are no hosts; add one with `forenotice host add`.",
     )
 
@@ -231,7 +240,16 @@ def list_hosts(ctx: Operator, **filters: Any) -> None:
 def show_host(ctx: Operator, found: "views.fleet.Host") -> None:
     """Show a host."""
     planned = None if ctx.out.json else operations.planned(ctx, found.name)
-    ctx.out.view(found, cordoned=None, state=_state(found), capacity=None, used=_used(found), planned=planned)
+    drift = None
+    if found.drift and not ctx.out.json:
+        drift = _drift(ctx.api.get(views.base.Matches[views.fleet.Drift], "fleet", "drift", host=found.name).items)
+    ctx.out.view(
+        found, cordoned=None, state=_state(found), capacity=None, used=_used(found), planned=planned, drift=drift
+    )
+
+
+def _drift(found: "Sequence[views.fleet.Drift]") -> str:
+    return "; ".join(f"{each.name} is {each.kind}: {each.reason}" for each in found)
 
 
 def _used(found: "views.fleet.Host") -> str | None:
@@ -240,7 +258,7 @@ def _used(found: "views.fleet.Host") -> str | None:
 
 
 def _state(found: "views.fleet.Host") -> str:
-    return "cordoned" if found.cordoned else "open"
+    return ("cordoned" if found.cordoned else "open") + (", does not answer" if found.silent_since else "")
 
 
 def _cordon(name: str, summary: str, *, cordoned: bool) -> None:
@@ -341,8 +359,18 @@ def list_vms(ctx: Operator, **filters: Any) -> None:
     """List the VMs."""
     ctx.out.list(
         ctx.api.items(views.fleet.Vm, "vms", **filters),
-        ("vm", "host", "group", "update domain", "fault domain", "spot", "listening", "addresses"),
-        lambda vm: (vm.name, vm.host, vm.group, vm.update_domain, vm.fault_domain, vm.spot, vm.listening, vm.addresses),
+        ("vm", "host", "group", "update domain", "fault domain", "spot", "listening", "addresses", "drift"),
+        lambda vm: (
+            vm.name,
+            vm.host,
+            vm.group,
+            vm.update_domain,
+            vm.fault_domain,
+            vm.spot,
+            vm.listening,
+            vm.addresses,
+            [each.kind for each in vm.drift],
+        ),
         none="There are no VMs; add one with `forenotice vm add`.",
     )
 
@@ -355,7 +383,8 @@ def show_vm(ctx: Operator, found: "views.fleet.Vm") -> None:
     facts["vmSize"] = facts.pop("size")
     planned = None if ctx.out.json else operations.planned(ctx, found.host)
     policy = _policy_facts(found.policy) if found.policy else {"policy": None, "listening": None}
-    ctx.out.view(found, scope=None, facts=None, listening_now=found.listening, planned=planned, **facts, **policy)
+    shown = {"scope": None, "facts": None, "listening_now": found.listening, "planned": planned}
+    ctx.out.view(found, **shown, drift=_drift(found.drift), **facts, **policy)
 
 
 commands.removal(

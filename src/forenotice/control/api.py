@@ -272,6 +272,7 @@ def rotate_token(request: ApiRequest, token_id: base.Id, body: token_views.Token
 
 ID_OR_NAME: Mapping[str, Any] = {"name": parameters.IdOrName}
 ABOUT: Mapping[str, str] = {
+    "list_drift": "How hosts with an inventory differ from the fleet, until that is settled.",
     "explain_operation": "Why it waits: for whom, for what, since when, until when.",
     "explain_event": "Why it waits: for whom, for what, until when.",
     "approve_event": "Approve in place of the event's guests.",
@@ -314,6 +315,7 @@ ROUTES = (
     _patch("/v1/groups/{name}/policy", Need.MANAGE, change_group_policy),
     _get("/v1/fleet", Need.OVERSEE, fleet.export, "export_fleet"),
     _post("/v1/fleet", Need.MANAGE, apply_fleet, accepts=DOCUMENT),
+    _get("/v1/fleet/drift", Need.OVERSEE, queries.drift, "list_drift", query=parameters.DriftQuery),
     _post("/v1/fleet/diff", Need.OVERSEE, diff_fleet, accepts=DOCUMENT, changes=False, expensive=True),
     _get("/v1/operations", Need.SEE, queries.operations, "list_operations", query=parameters.OperationQuery),
     _post("/v1/operations", Need.OPERATE, schedule_operations, status=201),

@@ -98,6 +98,11 @@ class Apply(base.Request):
     dry_run: Annotated[bool, Meta(description="Only tell the difference.")] = False
 
 
+class DriftQuery(Query):
+    host: Name | None = None
+    vm: Name | None = None
+
+
 class OperationQuery(Oldest):
     live: Live = None
     status: Status | None = None

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from forenotice.core import documents, errors
 from forenotice.core.documents import Document
-from forenotice.core.fleet import FormerScope, Host, Scope, Vm
+from forenotice.core.fleet import Drift, FormerScope, Host, Scope, Vm
 from forenotice.core.journal import Entry
 from forenotice.core.operations import LIVE, Event, EventType, Operation, Source, Status
 from forenotice.core.placement import Targets
@@ -70,6 +70,8 @@ class World:
     """How many live users' operations of the whole fleet each person requested; loaded where they are limited."""
     former: dict[str, FormerScope] = field(default_factory=dict)
     """Of the scopes of events that have ended, those whose key was removed at least once."""
+    drift: dict[tuple[str, str], Drift] = field(default_factory=dict)
+    """By host and name; loaded only to record what a host has."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,6 +85,7 @@ class Changes:
     events: dict[str, Event] = field(default_factory=dict)
     rollouts: dict[str, Rollout] = field(default_factory=dict)
     rollout_hosts: dict[tuple[str, str], RolloutHost] = field(default_factory=dict)
+    drift: dict[tuple[str, str], Drift | None] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
     documents: list[Document] = field(default_factory=list)
     """The documents that differ from before, ready for publication."""
@@ -299,6 +302,13 @@ class Draft:
 
     def put_rollout_host(self, rollout_host: RolloutHost) -> None:
         self._changes.rollout_hosts[rollout_host.rollout, rollout_host.host] = rollout_host
+
+    def put_drift(self, drift: Drift) -> None:
+        self.world.drift[drift.host, drift.name] = self._changes.drift[drift.host, drift.name] = drift
+
+    def remove_drift(self, host: str, name: str) -> None:
+        del self.world.drift[host, name]
+        self._changes.drift[host, name] = None
 
     def wake(self, scope: str) -> None:
         self._changes.woken[scope] = None

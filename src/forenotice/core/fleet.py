@@ -35,6 +35,7 @@ LABEL = re.compile(r"[A-Za-z0-9._/-]{1,64}")
 HOST_ADDRESS = re.compile(r"[!-~]{1,256}")
 """The key of a host's label, and its value."""
 MAX_LABELS = 64
+INVENTORIES = ("libvirt",)
 MAX_AMOUNT = 10**15
 """Of a host's capacity and of a VM's size."""
 THOUSANDTHS = 1000
@@ -148,6 +149,8 @@ class FormerScope:
 class VmState(StrEnum):
     STARTED = "started"
     """Something is being done to it."""
+    MISSING = "missing"
+    """Its host, which is watched, does not have it."""
     SCHEDULED = "scheduled"
     """Something will be."""
     NOT_LISTENING = "not listening"
@@ -155,11 +158,13 @@ class VmState(StrEnum):
     FINE = "fine"
 
 
-def vm_state(status: Status | None, *, listening: bool) -> VmState:
+def vm_state(status: Status | None, *, listening: bool, missing: bool = False) -> VmState:
     """By the status of whatever names it, None when nothing live does, and whether its scope listens."""
     match status:
         case Status.STARTED:
             return VmState.STARTED
+        case _ if missing:
+            return VmState.MISSING
         case Status.SCHEDULED:
             return VmState.SCHEDULED
     return VmState.FINE if listening else VmState.NOT_LISTENING
@@ -186,11 +191,40 @@ class Host:
     """How much fits on it, in the unit of the VMs' `size`; None: any number of VMs."""
     address: str | None = None
     """Where drivers reach it: a name, an address or a URI such as `qemu+ssh://rack1-01/system`."""
+    inventory: str | None = None
+    """Who tells what VMs it really has, one of INVENTORIES; None: nobody, the fleet is as operators describe it."""
 
     @property
     def holds(self) -> int | None:
         """Its capacity in thousandths."""
         return None if self.capacity is None else round(self.capacity * THOUSANDTHS)
+
+
+class DriftKind(StrEnum):
+    MISSING = "missing"
+    """The fleet has the VM there; the host does not."""
+    DUPLICATE = "duplicate"
+    """The VM runs on several hosts."""
+    REFUSED = "refused"
+    """The host has it; the fleet's rules do not allow it."""
+    MISPLACED = "misplaced"
+    """The VM is there; the fleet's rules do not allow that."""
+    DIFFERENT = "different"
+    """The fleet cannot follow what its description says."""
+    UNREADABLE = "unreadable"
+    """Its description cannot be understood."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drift:
+    """How a watched host differs from the fleet, in one domain or VM."""
+
+    host: str
+    name: str
+    """Of the VM, or of the domain where there is none."""
+    kind: DriftKind
+    reason: str
+    since: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -371,6 +405,18 @@ def require_host_address(address: str | None) -> str | None:
             f"{address[:80]!r} is not an address of a host: give a name, an IP address or a URI, without spaces"
         )
     return address
+
+
+def require_inventory(inventory: str | None, address: str | None) -> None:
+    if inventory is None:
+        return
+    if inventory not in INVENTORIES:
+        raise errors.RefusedError(f"{inventory[:80]!r} is no inventory: give {names(INVENTORIES)}, or none")
+    if address is None or "://" not in address:
+        raise errors.RefusedError(
+            f"inventory {inventory} needs the host's connection URI: give an address such as "
+            "qemu+ssh://rack1-01/system, too"
+        )
 
 
 def require_labels(labels: Mapping[str, str]) -> Mapping[str, str]:

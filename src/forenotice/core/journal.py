@@ -15,6 +15,7 @@ ACTIONS = frozenset(
         "clock": "accepted jumped",
         "command": "unchanged",
         "database": "restored",
+        "drift": "noticed settled",
         "driver": "answered failed finished",
         "event": "approved canceled completed failed postponed resource_dropped scheduled silence_withdrawn started",
         "group": "added removed",
@@ -25,7 +26,7 @@ ACTIONS = frozenset(
         "scope": "listening policy_changed",
         "subscription": "added changed parked removed replayed resumed tested",
         "token": "created revoked rotated signed_in signed_out",
-        "vm": "added changed left moved removed",
+        "vm": "added changed found left missing moved removed",
     }.items()
     for what in things.split()
 )

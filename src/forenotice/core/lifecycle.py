@@ -233,7 +233,7 @@ def remove_vm(draft: Draft, name: str) -> None:
 
 
 def move_vm(draft: Draft, name: str, target: str, operation: str | None = None) -> None:
-    """A VM is on another host now, by an operation or by somebody else; a deletion that was not announced follows it."""
+    """A VM is on another host now, because of an operation or not; a deletion that was not announced follows it."""
     vm = draft.vm(name)
     for other in draft.live_operations_on(vm.host):
         if other.vms == (name,) and not other.kind.traits.of_host and not draft.events_of(other.id):

@@ -67,13 +67,19 @@ def set_host(draft: Draft, host: Host) -> Host:
 
 
 def host_facts(host: Host) -> dict[str, Any]:
-    return {"labels": dict(host.labels), "capacity": host.capacity, "address": host.address}
+    return {
+        "labels": dict(host.labels),
+        "capacity": host.capacity,
+        "address": host.address,
+        "inventory": host.inventory,
+    }
 
 
 def described(host: Host) -> Host:
     """As it is kept, if a host can be so."""
     fleet.require_labels(host.labels)
     fleet.require_host_address(host.address)
+    fleet.require_inventory(host.inventory, host.address)
     return replace(host, capacity=fleet.require_amount("capacity", host.capacity))
 
 
@@ -174,7 +180,7 @@ def require_addable(draft: Draft, spec: VmSpec) -> None:
 
 def require_fitting(draft: Draft, vm: Vm) -> None:
     """Refuse a VM, as it is to be, that does not go together with the others."""
-    _require_free(draft, vm)
+    require_free(draft, vm)
     placement.require_sound(draft, vm.scope, vm)
     placement.require_room(draft, [vm])
 
@@ -200,7 +206,7 @@ def set_vm(draft: Draft, name: str, changes: Mapping[str, Any]) -> Vm:
     """Nothing has changed if it is refused."""
     before = draft.vm(name)
     vm = changed(draft, name, changes)
-    _require_free(draft, vm)
+    require_free(draft, vm)
     placement.require_sound(draft, vm.scope, vm)
     if vm.host != before.host:
         placement.require_room(draft, [vm])
@@ -226,7 +232,7 @@ def changed(draft: Draft, name: str, changes: Mapping[str, Any]) -> Vm:
     vm = _checked(draft, spec, before.vm_id if spec.vm_id is None else spec.vm_id, known=before.addresses)
     for field, what in ROOTED.items():
         if getattr(vm, field) != getattr(before, field):
-            _require_unnamed(draft, before, what)
+            require_unnamed(draft, before, what)
     if vm.host != before.host:
         require_quiet(draft, vm)
     return vm
@@ -263,7 +269,7 @@ def require_quiet(draft: Draft, vm: Vm) -> None:
 def remove_vm(draft: Draft, name: str) -> None:
     """Forget a VM, which is not to delete it."""
     vm = draft.vm(name)
-    _require_unnamed(draft, vm, "forgotten")
+    require_unnamed(draft, vm, "forgotten")
     lifecycle.remove_vm(draft, name)
 
 
@@ -273,11 +279,11 @@ def spec_of(vm: Vm) -> VmSpec:
 
 def claim_identities(draft: Draft, vms: Iterable[Vm]) -> None:
     for vm in vms:
-        _require_free(draft, vm)
+        require_free(draft, vm)
         draft.world.addresses |= dict.fromkeys(vm.known_by, vm.name)
 
 
-def _require_free(draft: Draft, vm: Vm) -> None:
+def require_free(draft: Draft, vm: Vm) -> None:
     """Refuse a VM with the address or the vmId of another."""
     for identity in vm.known_by:
         owner = draft.world.addresses.get(identity, vm.name)
@@ -311,7 +317,7 @@ def _enter_scope(draft: Draft, vm: Vm) -> None:
         draft.put_scope(Scope(key=vm.scope, kind=ScopeKind.STANDALONE, tag=draft.new_id()[:8]))
 
 
-def _require_unnamed(draft: Draft, vm: Vm, what: str) -> None:
+def require_unnamed(draft: Draft, vm: Vm, what: str) -> None:
     for operation in draft.live_operations_naming(vm.name):
         if operation.status is not Status.PLANNED:
             facts = {"operation": operation.id, "kind": operation.kind, "status": operation.status}

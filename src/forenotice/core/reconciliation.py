@@ -20,12 +20,20 @@ class HostSpec:
     labels: Mapping[str, str] = field(default_factory=dict)
     capacity: float | None = None
     address: str | None = None
+    inventory: str | None = None
 
     def host(self, known: Host) -> Host:
         """As one that is known becomes."""
         cordoned = known.cordoned if self.cordoned is None else self.cordoned
         return membership.described(
-            replace(known, cordoned=cordoned, labels=self.labels, capacity=self.capacity, address=self.address)
+            replace(
+                known,
+                cordoned=cordoned,
+                labels=self.labels,
+                capacity=self.capacity,
+                address=self.address,
+                inventory=self.inventory,
+            )
         )
 
 

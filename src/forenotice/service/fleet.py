@@ -42,7 +42,8 @@ def set_host(service: Service, call: Call, name: str, asked: shown.HostChange) -
         known = {key: value for key, value in labels.items() if value is not None}
         membership.set_host(draft, replace(draft.host(name), **{**changes, "labels": known}))
         unit.keep(draft)
-        return views.loaded_host(draft, name)
+        drift = unit.transaction.drift.counts([name])
+        return views.loaded_host(draft, name, drift.get(name, 0), service.silent.get(name))
 
     return command(service, call, shown.Host, work, asked="host.change", host=name)
 
@@ -134,7 +135,8 @@ def set_vm(service: Service, call: Call, name: str, asked: shown.VmChange) -> sh
         facts = {"facts": replace(draft.vm(name).facts, **asked.facts.given())} if asked.facts is not UNSET else {}
         vm = membership.set_vm(draft, name, {**changes, **facts})
         unit.keep(draft)
-        return views.vm(vm, draft.scope(vm.scope), unit.now, service.timing)
+        drift = unit.transaction.drift.of_vms([name])
+        return views.vm(vm, draft.scope(vm.scope), unit.now, service.timing, drift.get(name, ()))
 
     return command(service, call, shown.Vm, work, asked="vm.change", vm=name)
 
@@ -287,6 +289,7 @@ def export(service: Service) -> shown.Fleet:
                 labels=dict(host.labels) or UNSET,
                 capacity=UNSET if host.capacity is None else host.capacity,
                 address=host.address or UNSET,
+                inventory=host.inventory or UNSET,
             )
             for name, host in sorted(world.hosts.items())
         },

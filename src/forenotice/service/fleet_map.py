@@ -100,7 +100,10 @@ def with_states(service: Service, vms: Collection[Vm]) -> list[VmWithState]:
     with service.store.read() as reader:
         named = furthest(reader.events.resources({vm.scope for vm in vms}))
     return [
-        VmWithState(**msgspec.structs.asdict(vm), state=vm_state(named.get(vm.name), listening=vm.listening))
+        VmWithState(
+            **msgspec.structs.asdict(vm),
+            state=vm_state(named.get(vm.name), listening=vm.listening, missing=vm.missing),
+        )
         for vm in vms
     ]
 
@@ -110,7 +113,11 @@ def _states(service: Service, reader: Reader, places: Collection[Place]) -> Mapp
     named = furthest(reader.events.resources(keys))
     now = service.clock.now()
     listening = {key: is_listening(scope, now, service.timing) for key, scope in reader.scopes.named(keys).items()}
-    return {place.vm: vm_state(named.get(place.vm), listening=listening[place.scope]) for place in places}
+    missing = reader.drift.missing([place.vm for place in places])
+    return {
+        place.vm: vm_state(named.get(place.vm), listening=listening[place.scope], missing=place.vm in missing)
+        for place in places
+    }
 
 
 def _page(found: list[tuple[T, int]], rows: int) -> tuple[list[tuple[T, int]], bool]:

@@ -31,6 +31,8 @@ MEANT = frozenset("*?,!:")
 LONGEST_PART = 62
 """With a wildcard at both ends it is as long as a pattern may be."""
 FEW = 10
+MOST_DRIFT = 1000
+"""Of a host, or of all."""
 
 
 def hosts(
@@ -45,14 +47,29 @@ def hosts(
     wanted = None if name is None else selectors.of_hosts(name)
     with service.store.read() as reader:
         found = reader.hosts.page(after, limit, HostFilter(name=wanted, cordoned=cordoned), descending=descending)
-        used = reader.hosts.used([host.name for host, _ in found])
-    return base.page([views.host(host, vms, used[host.name]) for host, vms in found], limit, "name")
+        names = [host.name for host, _ in found]
+        used, drift = reader.hosts.used(names), reader.drift.counts(names)
+    items = [
+        views.host(host, vms, used[host.name], drift.get(host.name, 0), service.silent.get(host.name))
+        for host, vms in found
+    ]
+    return base.page(items, limit, "name")
 
 
 def host(service: Service, name: str) -> shown.Host:
     with service.store.read() as reader:
         draft = service.draft(reader.worlds.load(hosts=[name], operations=reader.operations.moving_to(name)))
-    return views.loaded_host(draft, name)
+        drift = reader.drift.counts([name])
+    return views.loaded_host(draft, name, drift.get(name, 0), service.silent.get(name))
+
+
+def drift(
+    service: Service, *, host: str | None = None, vm: str | None = None, limit: int = MOST_DRIFT
+) -> Matches[shown.Drift]:
+    """How watched hosts differ from the fleet, by host and name."""
+    with service.store.read() as reader:
+        found = reader.drift.page(limit + 1, host=host, vm=vm)
+    return Matches(items=[views.of(shown.Drift, each) for each in found[:limit]], more=len(found) > limit)
 
 
 def vms(
@@ -74,15 +91,21 @@ def vms(
             after, limit, VmFilter(name=wanted, host=host, scope=scope, spot=spot, seen=seen), descending=descending
         )
         scopes = reader.scopes.named({vm.scope for vm in found})
+        drift = reader.drift.of_vms([vm.name for vm in found])
     now = service.clock.now()
-    return base.page([views.vm(vm, scopes[vm.scope], now, service.timing) for vm in found], limit, "name")
+    items = [
+        views.vm(vm, scopes[vm.scope], now, service.timing, visibility.drift(drift.get(vm.name, ()), seen))
+        for vm in found
+    ]
+    return base.page(items, limit, "name")
 
 
 def vm(service: Service, name: str, seen: Selector | None = None) -> shown.Vm:
     with service.store.read() as reader:
         draft = service.draft(reader.worlds.load(vms=[name]), seen)
+        drift = visibility.drift(reader.drift.of_vms([name]).get(name, ()), seen)
     found = draft.vm(name)
-    return views.vm(found, draft.scope(found.scope), draft.now, service.timing)
+    return views.vm(found, draft.scope(found.scope), draft.now, service.timing, drift)
 
 
 def groups(

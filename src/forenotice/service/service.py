@@ -11,6 +11,7 @@ import structlog
 from forenotice import publication
 from forenotice.core import errors, lifecycle
 from forenotice.core.draft import NO_LIMITS, Changes, Draft, UserLimits, World
+from forenotice.core.inventory import Silence
 from forenotice.core.journal import SYSTEM, Repeats
 from forenotice.core.operations import Status
 from forenotice.core.selectors import Selector
@@ -105,7 +106,7 @@ class UnitOfWork:
     def keep(self, draft: Draft) -> None:
         """Write what a draft decided; it is published after the commit."""
         changes = draft.changes()
-        if not (changes.entries or changes.scopes or changes.operations or changes.rollouts):
+        if not (changes.entries or changes.scopes or changes.operations or changes.rollouts or changes.drift):
             return
         self.transaction.apply(changes)
         self.gives_notice |= any(event.created_at == self.now for event in changes.events.values())
@@ -197,6 +198,8 @@ class Service:
         self.prolonged: dict[str, datetime] = {}
         """Until when sessions last, by digest, likewise."""
         self.repeats = Repeats()
+        self.silent: dict[str, Silence] = {}
+        """Watched hosts that do not answer this process."""
         self.unready = Failures()
         self._growth: list[threading.Event] = []
 

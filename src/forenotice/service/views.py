@@ -11,7 +11,8 @@ import msgspec
 
 from forenotice.core import explanations, placement
 from forenotice.core.draft import Draft
-from forenotice.core.fleet import Host, Scope, Vm, amount
+from forenotice.core.fleet import Drift, Host, Scope, Vm, amount
+from forenotice.core.inventory import Silence
 from forenotice.core.journal import Entry
 from forenotice.core.lifecycle import is_listening
 from forenotice.core.operations import Event, Operation, Status
@@ -59,15 +60,17 @@ def _same(struct: type[msgspec.Struct], others: frozenset[str]) -> tuple[list[st
     return names, attrgetter(*names) if len(names) > 1 else lambda source: [getattr(source, name) for name in names]
 
 
-def host(host: Host, vms: int, used: float) -> fleet.Host:
-    return of(fleet.Host, host, used=used, vms=vms)
+def host(host: Host, vms: int, used: float, drift: int = 0, silence: Silence | None = None) -> fleet.Host:
+    since, why = (silence.since, silence.why) if silence else (None, None)
+    return of(fleet.Host, host, used=used, vms=vms, drift=drift, silent_since=since, silent_because=why)
 
 
-def loaded_host(draft: Draft, name: str) -> fleet.Host:
-    return host(draft.host(name), len(draft.vms_on(name)), amount(placement.taken(draft, name)))
+def loaded_host(draft: Draft, name: str, drift: int = 0, silence: Silence | None = None) -> fleet.Host:
+    used = amount(placement.taken(draft, name))
+    return host(draft.host(name), len(draft.vms_on(name)), used, drift, silence)
 
 
-def vm(vm: Vm, scope: Scope, now: datetime, timing: Timing) -> fleet.Vm:
+def vm(vm: Vm, scope: Scope, now: datetime, timing: Timing, drift: Iterable[Drift] = ()) -> fleet.Vm:
     return of(
         fleet.Vm,
         vm,
@@ -76,6 +79,7 @@ def vm(vm: Vm, scope: Scope, now: datetime, timing: Timing) -> fleet.Vm:
         incarnation=scope.incarnation,
         listening=is_listening(scope, now, timing),
         last_heard=scope.last_heard,
+        drift=[of(fleet.Drift, each) for each in drift],
     )
 
 

@@ -1,11 +1,12 @@
 """What callers with limited scopes may see: their own part, and nothing that names others."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
 from forenotice.core.draft import Draft, World
 from forenotice.core.explanations import PHRASES, Explanation
+from forenotice.core.fleet import Drift, DriftKind
 from forenotice.core.journal import Entry
 from forenotice.core.operations import Event, Operation
 from forenotice.core.roles import TENANT
@@ -36,6 +37,11 @@ OTHERS = dict.fromkeys(("approval", "earlier-deletion"), "an approval that is no
     ("host-busy", "rollout"), "the platform"
 )
 """How blockers of other scopes are phrased, where the general phrase does not fit."""
+
+
+def drift(found: Iterable[Drift], seen: Selector | None) -> list[Drift]:
+    """That a VM is missing concerns everybody who sees it; other reasons may name others."""
+    return [each for each in found if seen is None or each.kind is DriftKind.MISSING]
 
 
 def limited(world: World, seen: Selector | None) -> World:

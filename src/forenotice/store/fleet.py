@@ -103,11 +103,17 @@ class Hosts(Listed[tuple[Host, int], HostFilter]):
             taken[coming[name]] += core.taken_by(size)
         return {host: core.amount(thousandths) for host, thousandths in taken.items()}
 
+    def watched(self) -> list[Host]:
+        """Those that have an inventory."""
+        return self._all(_HOSTS, "SELECT hosts.* FROM hosts WHERE inventory IS NOT NULL ORDER BY name")
+
     def put(self, hosts: Mapping[str, Host | None]) -> None:
         """None: it is removed; so it is for scopes and VMs."""
         self._db.upsert(schema.hosts, [_HOSTS.row(host) for host in hosts.values() if host])
         if removed := [name for name, host in hosts.items() if host is None]:
             self._db.run("DELETE FROM hosts WHERE name IN :names", names=removed)
+        if unwatched := [name for name, host in hosts.items() if host is None or host.inventory is None]:
+            self._db.run("DELETE FROM drift WHERE host IN :names", names=unwatched)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,6 +230,11 @@ class Vms(Listed[Vm, VmFilter]):
         query = f"SELECT name, host, scope, update_domain FROM vms WHERE {where} LIMIT :limit"
         return [Place(*row) for row in self._db.rows(query, **parameters)]
 
+    def known_by(self, identities: Collection[str]) -> dict[str, str]:
+        """By address or vmId in lower case, the name of the VM."""
+        query = "SELECT address, vm FROM vm_addresses WHERE address IN :names"
+        return dict(self._db.rows(query, names=identities)) if identities else {}
+
     def put(self, vms: Mapping[str, Vm | None]) -> None:
         if not vms:
             return
@@ -232,5 +243,7 @@ class Vms(Listed[Vm, VmFilter]):
         self._db.run("DELETE FROM vm_addresses WHERE vm IN :names", names=vms)
         if removed := [name for name, vm in vms.items() if vm is None]:
             self._db.run("DELETE FROM vms WHERE name IN :names", names=removed)
+            self._db.run("DELETE FROM drift WHERE name IN :names", names=removed)
+            self._db.run("DELETE FROM definitions WHERE vm IN :names", names=removed)
         self._db.upsert(schema.vms, [_VMS.row(vm) for vm in kept])
         self._db.upsert(schema.vm_addresses, [(identity, vm.name) for vm in kept for identity in vm.known_by])

@@ -1,6 +1,6 @@
 """The journal: entries at positions that grow by one in the order of commits."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, cached_property
@@ -138,6 +138,11 @@ class Journal(Repository):
             given["before"] = before
         find = self._rows_of_vm if wanted.vm is not None else self._rows
         return [(row[0], _ENTRIES.read(row)) for row in find(limit, newest_first, given, wanted.seen)]
+
+    def has_since(self, position: int, actions: Collection[str]) -> bool:
+        """Whether one of these actions came after the position."""
+        query = "SELECT 1 FROM journal WHERE position > :position AND action IN :actions LIMIT 1"
+        return self._db.row(query, position=position, actions=actions) is not None
 
     def append(self, entries: Sequence[Entry]) -> int:
         """Gives the newest position."""

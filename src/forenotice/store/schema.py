@@ -52,7 +52,22 @@ hosts = sa.Table(
     sa.Column("labels", sa.Text),
     sa.Column("capacity", sa.Double),
     sa.Column("address", sa.Text),
+    sa.Column("inventory", sa.Text),
 )
+
+# How watched hosts differ from the fleet.
+drift = sa.Table(
+    "drift",
+    metadata,
+    *_keys("host", "name"),
+    *_required(NAME, "kind"),
+    *_required(sa.Text, "reason"),
+    *_required(MOMENT, "since"),
+    _index("drift_name", "name"),
+)
+
+# VMs as their hosts last described them, for when a host has failed.
+definitions = sa.Table("definitions", metadata, *_keys("vm"), *_required(sa.Text, "xml"), *_required(MOMENT, "at"))
 
 scopes = sa.Table(
     "scopes",

@@ -12,6 +12,7 @@ from forenotice.core.draft import Changes
 from forenotice.store import schema
 from forenotice.store.events import Events
 from forenotice.store.fleet import Hosts, Scopes, Vms
+from forenotice.store.inventory import Definitions, Drifts
 from forenotice.store.journal import Journal
 from forenotice.store.operations import DriverResults, Operations
 from forenotice.store.queries import Executor, Flavour, Repository
@@ -59,6 +60,8 @@ class Reader:
         self.hosts = Hosts(executor)
         self.scopes = Scopes(executor)
         self.vms = Vms(executor)
+        self.drift = Drifts(executor)
+        self.definitions = Definitions(executor)
         self.operations = Operations(executor)
         self.driver_results = DriverResults(executor)
         self.events = Events(executor)
@@ -89,6 +92,7 @@ class Transaction(Reader):
         self.hosts.put(changes.hosts)
         self.scopes.put(changes.scopes, changes.entries[-1].at if changes.entries else None)
         self.vms.put(changes.vms)
+        self.drift.put(changes.drift)
         self.operations.put(changes.operations.values())
         self.events.put(changes.events.values())
         self.events.put_names(changes, newest[1] if newest else None)

@@ -7,7 +7,16 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from forenotice.core import fleet, windows
-from forenotice.core.fleet import MAX_BUDGET, MAX_LABELS, MAX_TAGS, MAX_USER_OPERATIONS, Listening, ScopeKind, VmState
+from forenotice.core.fleet import (
+    MAX_BUDGET,
+    MAX_LABELS,
+    MAX_TAGS,
+    MAX_USER_OPERATIONS,
+    DriftKind,
+    Listening,
+    ScopeKind,
+    VmState,
+)
 from forenotice.core.membership import VmSpec
 from forenotice.validation import pattern
 from forenotice.views import base
@@ -18,9 +27,21 @@ AtLeast = Annotated[int, Meta(ge=0, le=MAX_BUDGET)]
 PART = pattern("[1-9][0-9]{0,6}%?", "must be a number, or a part such as 25%")
 MaxUnavailable = Annotated[Annotated[int, Meta(ge=1, le=MAX_BUDGET)] | Annotated[str, PART], Meta(examples=["25%"])]
 SAME_IN_CORE = ("listening", "auto_approve_restart", "auto_approve_redeploy", "max_user_operations", "min_available")
+Inventory = Literal["libvirt"]
 HostAddress = Annotated[str, Meta(min_length=1, max_length=256)]
 Labels = Annotated[dict[base.Label, base.Label], Meta(max_length=MAX_LABELS)]
 Tags = Annotated[dict[Text, Text], Meta(max_length=MAX_TAGS)]
+
+
+class Drift(Response):
+    """How a watched host differs from the fleet, in one VM or domain."""
+
+    host: str
+    name: str
+    """Of the VM, or of the domain where there is none."""
+    kind: DriftKind
+    reason: str
+    since: datetime
 
 
 class Host(Response):
@@ -34,6 +55,13 @@ class Host(Response):
     vms: int
     address: str | None
     """Where drivers reach it: a name, an address or a URI."""
+    inventory: str | None
+    """Who tells what VMs it really has; null: nobody."""
+    silent_since: datetime | None
+    """Since when it has not told its inventory to the process that answers; null: it has, or has none."""
+    silent_because: str | None
+    drift: int
+    """In how many VMs it differs from the fleet; `/v1/fleet/drift` tells which."""
 
 
 class NewHost(Request):
@@ -42,6 +70,7 @@ class NewHost(Request):
     labels: Labels = {}
     capacity: base.Amount | None = None
     address: HostAddress | None = None
+    inventory: Inventory | None = None
 
 
 class HostChange(Request):
@@ -53,6 +82,8 @@ class HostChange(Request):
     capacity: base.Amount | UnsetType | None = UNSET
     address: HostAddress | UnsetType | None = UNSET
     """Where drivers reach it; null removes it."""
+    inventory: Inventory | UnsetType | None = UNSET
+    """Who tells what VMs it really has; null: nobody."""
 
 
 class Policy(Response, forbid_unknown_fields=True):
@@ -168,6 +199,12 @@ class Vm(Response):
     incarnation: int
     listening: bool
     last_heard: datetime | None
+    drift: list[Drift]
+    """How watched hosts differ from this."""
+
+    @property
+    def missing(self) -> bool:
+        return any(each.kind is DriftKind.MISSING for each in self.drift)
 
 
 class AddedVm(Vm):
@@ -266,6 +303,7 @@ class HostTable(Response, forbid_unknown_fields=True):
     labels: Annotated[dict[Text, Text], Meta(max_length=MAX_LABELS)] | UnsetType = UNSET
     capacity: float | UnsetType | None = UNSET
     address: Text | UnsetType | None = UNSET
+    inventory: Text | UnsetType | None = UNSET
 
 
 class GroupTable(Response, forbid_unknown_fields=True):
@@ -359,6 +397,14 @@ _LISTENS = {"incarnation": 7, "listening": True, "last_heard": base.NOW}
 VM = example(Vm, **_LISTENS, name="web-0", vm_id=base.ID, addresses=["10.0.0.4"], facts=FACTS, size=4)
 GROUP = example(Group, **_LISTENS, name="web", kind=ScopeKind.AVAILABILITY_SET, policy=POLICY, vms=8)
 MOVED = Difference(action="keep", noun="vm", name="web-0", fields={"host": Values(now="rack2-01", to="rack1-01")})
+example(
+    Drift,
+    host="rack1-01",
+    name="web-0",
+    kind=DriftKind.MISSING,
+    reason="host rack1-01 no longer has it, and no other host that is watched runs it",
+    since=base.NOW,
+)
 FLEET = example(
     Fleet,
     hosts={"rack1-01": HostTable(cordoned=False, labels={"rack": "r1"}, capacity=64)},
@@ -384,6 +430,7 @@ _HOST: dict[str, Any] = {
     "labels": {"rack": "r1"},
     "capacity": 64,
     "address": "qemu+ssh://rack1-01/system",
+    "inventory": "libvirt",
 }
 FACTS_SENT = example(FactsChange, location="west", tags=TAGS)
 example(AddedVm, **msgspec.structs.asdict(VM))

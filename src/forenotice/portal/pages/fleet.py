@@ -26,15 +26,24 @@ from forenotice.views.history import Entry
 AFTER = re.compile(rf"(?:(?:group|vm):)?{NAME.pattern}")
 """A host's name or a scope's key, behind which a page begins."""
 LONGEST_SEARCH = 200
+DRIFT = 50
+"""Of a host."""
 RECENT_ENTRIES = 6
 VMS = 100
 """Of one page."""
-SIGNS: Mapping[str, str] = {VmState.FINE: "✓", VmState.SCHEDULED: "◷", VmState.STARTED: "►", VmState.NOT_LISTENING: "⊘"}
+SIGNS: Mapping[str, str] = {
+    VmState.FINE: "✓",
+    VmState.SCHEDULED: "◷",
+    VmState.STARTED: "►",
+    VmState.MISSING: "?",
+    VmState.NOT_LISTENING: "⊘",
+}
 """The state of a VM, also for readers who cannot tell the colours apart."""
 MEANINGS: Mapping[str, str] = {
     VmState.FINE: "nothing is planned",
     VmState.SCHEDULED: "maintenance is announced",
     VmState.STARTED: "maintenance is under way",
+    VmState.MISSING: "its host does not have it",
     VmState.NOT_LISTENING: "nothing is planned, and no guest polls for events",
 }
 NOUNS = {"hosts": "host", "groups": "group", "vms": "VM"}
@@ -115,6 +124,7 @@ def show_host(visit: PageRequest) -> Response:
     return visit.page(
         "host.html",
         host=queries.host(visit.service, name),
+        drift=queries.drift(visit.service, host=name, limit=DRIFT),
         heard=_last_poll(visit, None, host=name),
         **_vms(visit, host=name),
         events=overview.of_host(visit.service, name, visit.access),

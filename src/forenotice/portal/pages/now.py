@@ -28,6 +28,7 @@ USUAL = "24h"
 MOST_BARS = 2000
 """A quarter is kept for events that have ended."""
 MOST_UNFOLDED = 10
+MOST_DRIFT = 10
 MANY_LANES = 60
 ALONE = " (VM)"
 
@@ -53,9 +54,12 @@ def show(visit: PageRequest) -> Response:
     spans = [(key, said, chosen.but(span=key)) for key, (said, _) in SPANS.items()]
     empty = not found.bars and not queries.vms(visit.service, limit=1, seen=visit.seen).items
     planned = Matches() if chosen.scope else overview.planned(visit.service, visit.access)
+    oversees = visit.may(Need.OVERSEE) and not chosen.scope
     return visit.page(
         "now.html",
         planned=planned,
+        drift=queries.drift(visit.service, limit=MOST_DRIFT) if oversees else Matches(),
+        silent=visit.service.silent if oversees else {},
         found=found,
         drawn=drawn,
         chosen=chosen,

@@ -1,0 +1,242 @@
+"""The thread that follows what hosts say of their VMs, and records it: one transaction where something differs."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import Protocol
+
+import structlog
+
+from forenotice.core import backoff, errors, fleet, inventory
+from forenotice.core.draft import Draft, World
+from forenotice.core.fleet import Host
+from forenotice.core.inventory import INVENTORY, Inventory, Listed, Rule, Silence
+from forenotice.failures import Failures
+from forenotice.service.calls import Call
+from forenotice.service.loops import Loop
+from forenotice.service.service import Service, UnitOfWork
+from forenotice.store.transaction import Reader
+
+log = structlog.get_logger()
+
+FULL_LOOK = 60.0
+"""Seconds after which a host is listed again, in case an event was missed or an operator has changed the fleet."""
+FIRST_PAUSE, LONGEST_PAUSE = 2.0, 60.0
+"""Seconds until a host that does not answer is asked again."""
+BETWEEN_STEPS = timedelta(seconds=0.5)
+LONGEST_SLEEP = 10.0
+LONGEST_DEFINITION = 1 << 18
+"""Characters; a longer one is not kept."""
+PLACING = ("operation.started", "vm.added", "vm.changed", "vm.moved", "vm.removed")
+"""Actions after which what was listed before may be older than what the fleet has."""
+CALL = Call(actor=INVENTORY)
+
+
+class Watcher(Protocol):
+    """Lists the domains of hosts, and tells when a list may be out of date."""
+
+    def list(self, name: str) -> Listed:
+        """ForenoticeError: it does not answer, and why."""
+
+    def follow(self, hosts: Mapping[str, str]) -> None:
+        """These alone are watched, each at its address."""
+
+    def close(self) -> None: ...
+
+
+def definition(service: Service, vm: str) -> str | None:
+    """As its host last described it."""
+    with service.store.read() as reader:
+        return reader.definitions.get(vm)
+
+
+class InventoryLoop:
+    """One thread for all hosts that are watched."""
+
+    def __init__(
+        self, service: Service, open_watcher: Callable[[Callable[[str], None]], Watcher], rules: Sequence[Rule] = ()
+    ) -> None:
+        """The watcher is opened for the first host, and calls what it is given with the name of a host that has
+        changed."""
+        self._service = service
+        self._open_watcher = open_watcher
+        self._watcher: Watcher | None = None
+        self._rules = rules
+        self._wake = service.follow_growth()
+        self._hosts: Mapping[str, Host] = {}
+        self._due: dict[str, float] = {}
+        """When each host is to be listed, by the monotonic clock."""
+        self._listed: dict[str, Listed] = {}
+        self._inventory: Inventory | None = None
+        """The same, of all hosts that answer; None: that has changed."""
+        self._failures: dict[str, Failures] = {}
+        self._kept: dict[str, str] = {}
+        """Definitions that the store has, by VM."""
+        self._position = -1
+        self._loop = Loop(INVENTORY, self.step, self._wake, service.liveness, service.runtime, pause=BETWEEN_STEPS)
+        self.start = self._loop.start
+
+    def stop(self) -> None:
+        self._loop.stop()
+        if self._watcher is not None:
+            self._watcher.close()
+
+    def changed(self, host: str) -> None:
+        """It is to be listed now. Called from any thread."""
+        self._due[host] = 0.0
+        self._wake.set()
+
+    def step(self) -> timedelta:
+        """List what is due and record it; gives how long nothing is."""
+        with self._service.store.read() as reader:
+            self._follow({host.name: host for host in reader.hosts.watched()})
+            last = reader.journal.last()
+            position = last[0] if last else 0
+            # What was in the way may be gone.
+            drifting = reader.drift.hosts() if position != self._position else []
+        now = self._service.runtime.monotonic()
+        due = [name for name in self._hosts if self._due.get(name, 0.0) <= now]
+        # Those that do not answer last: they take time.
+        fresh = {name for name in sorted(due, key=self._service.silent.__contains__) if self._list(name)}
+        known: int | None = position
+        recorded: set[str] = set()
+        # To record one host may mean to list others.
+        while known is not None and (left := ({*drifting, *fresh} & self._listed.keys()) - recorded):
+            name = min(left)
+            recorded.add(name)
+            known = self._record(name, fresh, known)
+        if known is None:
+            for name in fresh:
+                self._due[name] = 0.0
+            return timedelta(0)
+        self._position = known
+        next_due = min((self._due.get(name, 0.0) for name in self._hosts), default=now + LONGEST_SLEEP)
+        return timedelta(seconds=max(0.0, min(next_due - self._service.runtime.monotonic(), LONGEST_SLEEP)))
+
+    def _follow(self, hosts: Mapping[str, Host]) -> None:
+        if hosts == self._hosts:
+            return
+        for name, before in self._hosts.items():
+            after = hosts.get(name)
+            if after is None or (after.address, after.inventory) != (before.address, before.inventory):
+                for known in (self._due, self._listed, self._failures, self._service.silent):
+                    known.pop(name, None)
+        self._hosts, self._inventory = hosts, None
+        if self._watcher is not None:
+            self._watcher.follow(self._addresses())
+
+    def _addresses(self) -> dict[str, str]:
+        return {name: host.address or "" for name, host in self._hosts.items()}
+
+    @property
+    def _found(self) -> Inventory:
+        if self._inventory is None:
+            self._inventory = Inventory({name: each.domains for name, each in self._listed.items()}, self._rules)
+        return self._inventory
+
+    def _list(self, name: str) -> bool:
+        """Whether it answers. If it does not, nothing of it is recorded, and nothing that is recorded goes."""
+        service, monotonic = self._service, self._service.runtime.monotonic
+        service.liveness.beat(INVENTORY)
+        # Before it is asked: an event that comes meanwhile makes it due again.
+        self._due[name] = monotonic() + FULL_LOOK
+        self._inventory = None
+        failures = self._failures.setdefault(name, Failures())
+        try:
+            if self._watcher is None:
+                self._watcher = self._open_watcher(self.changed)
+                self._watcher.follow(self._addresses())
+            self._listed[name] = self._watcher.list(name)
+        except errors.ForenoticeError as error:
+            if failures.again(error.message):
+                log.warning("A host does not tell its VMs", action="inventory.silent", host=name, reason=error.message)
+            self._due[name] = monotonic() + backoff.pause(failures.times, FIRST_PAUSE, LONGEST_PAUSE)
+            self._listed.pop(name, None)
+            before = service.silent.get(name)
+            since = before.since if before else service.clock.now()
+            service.silent[name] = Silence(since=since, why=error.message)
+            return False
+        if service.silent.pop(name, None):
+            failures.over()
+            log.info("A host tells its VMs again", action="inventory.answered", host=name)
+        return True
+
+    def _record(self, name: str, fresh: set[str], position: int) -> int | None:
+        """Gives the position of the journal at which the fleet is as `fresh` hosts say.
+
+        They were listed when the journal was at `position`. None: the fleet has changed since, so list them again.
+        """
+        service = self._service
+        with service.store.read() as reader:
+            draft = service.draft(_load(reader, name, self._found), allows_loopback=service.allows_loopback)
+            inventory.observe(draft, name, self._found)
+            new = self._new_definitions(reader, draft, name)
+        changes = draft.changes()
+        if not (changes.entries or changes.drift or new):
+            return position
+        # Where others say that the same VMs are may be old, too.
+        near = {at for domain in self._found.hosts[name] for at in self._found.hosts_of(domain)}
+        fresh.update(other for other in sorted({name, *near} - fresh) if self._list(other))
+        if name not in self._listed:
+            return position
+
+        def work(unit: UnitOfWork) -> int | None:
+            if unit.transaction.journal.has_since(position, PLACING):
+                return None
+            draft = unit.draft(_load(unit.transaction, name, self._found), CALL)
+            inventory.observe(draft, name, self._found)
+            unit.keep(draft)
+            known = {vm: xml for vm, xml in new.items() if vm in draft.world.vms}
+            unit.transaction.definitions.put(known, unit.now)
+            last = unit.transaction.journal.last()
+            return last[0] if last else position
+
+        recorded = service.transact(work)
+        if recorded is not None:
+            self._kept |= new
+        return recorded
+
+    def _new_definitions(self, reader: Reader, draft: Draft, host: str) -> dict[str, str]:
+        """Of VMs that are on this host, those that the store does not have."""
+        definitions, vms, new = self._listed[host].definitions, draft.world.vms, {}
+        for domain in self._found.hosts[host]:
+            vm = vms.get(draft.world.addresses.get(domain.uuid, domain.name))
+            xml = definitions.get(domain.uuid, "")
+            if vm and vm.host == host and 0 < len(xml) <= LONGEST_DEFINITION and self._kept.get(vm.name) != xml:
+                new[vm.name] = xml
+        stored = reader.definitions.of(new)
+        self._kept |= {name: xml for name, xml in stored.items() if new[name] == xml}
+        return {name: xml for name, xml in new.items() if stored.get(name) != xml}
+
+
+def _load(reader: Reader, host: str, found: Inventory) -> World:
+    """What `observe` needs."""
+    near = {(domain.uuid, domain.name): domain for domain in found.near(host)}
+    uuids, names = {uuid for uuid, _ in near}, {name for _, name in near}
+    owners = reader.vms.known_by(uuids)
+    facts = [said for domain in near.values() if (said := found.facts(host, domain))]
+    groups = {said.group for said in facts if said.group is not None}
+    strangers = {name for uuid, name in near if uuid not in owners}
+    marks = {domain.operation for domain in near.values() if domain.operation}
+    world = reader.worlds.load(
+        hosts=[host],
+        vms={*names, *owners.values()},
+        operations={*reader.operations.moving_to(host), *marks},
+        scopes={*map(fleet.group_key, groups), *map(fleet.standalone_key, strangers)},
+        addresses={*uuids, *_canonical(address for said in facts for address in said.addresses or ())},
+        members=True,
+    )
+    concerned = {*names, *owners.values()}
+    elsewhere = [vm.name for vm in world.vms.values() if vm.host != host and vm.name in concerned]
+    drift = [*reader.drift.on(host), *(each for some in reader.drift.of_vms(elsewhere).values() for each in some)]
+    world.drift.update({(each.host, each.name): each for each in drift})
+    return world
+
+
+def _canonical(addresses: Iterable[str]) -> Collection[str]:
+    """What is no address is refused later."""
+    found = []
+    for address in addresses:
+        with suppress(errors.RefusedError):
+            found.append(fleet.require_syntax(address))
+    return found

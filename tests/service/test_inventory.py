@@ -1,0 +1,307 @@
+"""The thread that follows hosts: one transaction where something differs, none otherwise."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from tests.service.rig import OPERATOR, ManualClock, Rig, wait_for
+
+from forenotice.core import errors
+from forenotice.core.fleet import DriftKind, VmState
+from forenotice.core.inventory import Domain, DomainFacts, DomainState, Listed, Rule
+from forenotice.core.operations import Kind
+from forenotice.core.selectors import of_scopes
+from forenotice.runtime import Runtime
+from forenotice.service import fleet, fleet_map, inventory, queries
+from forenotice.service.inventory import InventoryLoop
+from forenotice.store.database import Store
+from forenotice.views.fleet import HostChange
+
+pytestmark = pytest.mark.both_databases
+
+WATCHED = {"inventory": "libvirt", "address": "test:///default"}
+ID = "00000000-0000-4000-8000-00000000000{}"
+
+
+@dataclass
+class Hosts:
+    """What hosts have: the edge beyond which libvirt is."""
+
+    domains: dict[str, list[Domain]] = field(default_factory=dict)
+    silent: dict[str, str] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    followed: Mapping[str, str] = field(default_factory=dict)
+    changed: Callable[[str], None] = lambda _: None
+    before_answer: Callable[[], None] = lambda: None
+    closed: bool = False
+
+    def open(self, changed: Callable[[str], None]) -> "Hosts":
+        self.changed = changed
+        return self
+
+    def follow(self, hosts: Mapping[str, str]) -> None:
+        self.followed = hosts
+
+    def list(self, name: str) -> Listed:
+        self.asked.append(name)
+        if why := self.silent.get(name):
+            raise errors.UnavailableError(why)
+        domains = list(self.domains.get(name, ()))
+        self.before_answer()
+        return Listed(domains=domains, definitions={each.uuid: f"<domain>{each.name}</domain>" for each in domains})
+
+    def close(self) -> None:
+        self.closed = True
+
+    def move(self, name: str, source: str, target: str) -> None:
+        [moved] = [each for each in self.domains[source] if each.name == name]
+        self.domains[source].remove(moved)
+        self.domains.setdefault(target, []).append(moved)
+
+
+def domain(name: str, number: int, state: DomainState = DomainState.RUNNING, **facts: Any) -> Domain:
+    return Domain(name=name, uuid=ID.format(number), state=state, facts=DomainFacts(**facts))
+
+
+class Site:
+    def __init__(self, store: Store) -> None:
+        self.time = 0.0
+        self.rig = Rig(store, runtime=Runtime(clock=ManualClock(), monotonic=lambda: self.time))
+        self.hosts = Hosts()
+        rules = [Rule(name="web-*", facts=DomainFacts(group="web"))]
+        self.loop = InventoryLoop(self.rig.service, self.hosts.open, rules)
+        for name in "abc":
+            self.rig.add_host(name, **WATCHED)
+
+    def step(self, *changed: str) -> None:
+        """Until nothing is due."""
+        for name in changed:
+            self.hosts.changed(name)
+        while not self.loop.step():
+            pass
+
+    def entries(self) -> int:
+        return len(self.rig.entries())
+
+    def drift(self, **of: Any) -> dict[tuple[str, str], DriftKind]:
+        return {(each.host, each.name): each.kind for each in queries.drift(self.rig.service, **of).items}
+
+
+@pytest.fixture
+def site(store: Store) -> Site:
+    return Site(store)
+
+
+def test_what_hosts_have_becomes_the_fleet_and_nothing_is_written_twice(site: Site) -> None:
+    site.hosts.domains = {"a": [domain("web-0", 1), domain("db", 2)], "b": [domain("web-1", 3, update_domain=1)]}
+    site.step()
+    assert {name: site.rig.vm(name).host for name in ("web-0", "db", "web-1")} == {
+        "web-0": "a",
+        "db": "a",
+        "web-1": "b",
+    }
+    assert (site.rig.vm("web-1").group, site.rig.vm("web-1").update_domain) == ("web", 1)
+    assert {entry.by for entry in site.rig.entries(vm="db")} == {"inventory"}
+    assert inventory.definition(site.rig.service, "db") == "<domain>db</domain>"
+    assert inventory.definition(site.rig.service, "nobody") is None
+    assert site.hosts.followed == dict.fromkeys("abc", "test:///default")
+    asked, written = len(site.hosts.asked), site.entries()
+    site.step()
+    assert len(site.hosts.asked) == asked, "nothing is due"
+    site.time += 61
+    site.step()
+    assert (len(site.hosts.asked), site.entries()) == (asked + 3, written)
+
+
+def test_a_definition_that_changes_is_kept_without_an_entry(site: Site) -> None:
+    site.hosts.domains = {"a": [domain("db", 2)]}
+    site.step()
+    written = site.entries()
+    site.hosts.domains["a"][0] = domain("db2", 2)
+    site.step("a")
+    assert (site.entries(), inventory.definition(site.rig.service, "db")) == (written, "<domain>db2</domain>")
+    # Another process begins with what the store has.
+    again = InventoryLoop(site.rig.service, site.hosts.open)
+    again.step()
+    assert site.entries() == written
+
+
+def test_a_vm_that_is_moved_by_hand_leaves_what_is_scheduled(site: Site) -> None:
+    site.hosts.domains = {"a": [domain("web-0", 1), domain("db", 2)], "b": []}
+    site.step()
+    [operation] = site.rig.schedule(Kind.HOST_UPDATE, "a")
+    site.hosts.move("web-0", "a", "b")
+    site.step("a", "b")
+    assert site.rig.vm("web-0").host == "b"
+    assert site.rig.operation(operation).vms == ["db"]
+    assert site.rig.actions(vm="web-0", action="vm.") == ["vm.added", "vm.moved"]
+    assert site.drift() == {}
+
+
+def test_what_is_missing_is_shown_until_it_is_settled(site: Site) -> None:
+    site.hosts.domains = {"a": [domain("web-0", 1), domain("db", 2)]}
+    site.step()
+    kept = site.hosts.domains["a"]
+    site.hosts.domains["a"] = []
+    site.step("a")
+    assert site.drift() == dict.fromkeys((("a", "db"), ("a", "web-0")), DriftKind.MISSING)
+    assert site.drift(vm="db", host="a") == {("a", "db"): DriftKind.MISSING}
+    service = site.rig.service
+    assert [each.kind for each in site.rig.vm("db").drift] == ["missing"]
+    assert [each.state for each in fleet_map.with_states(service, queries.vms(service).items)] == ["missing"] * 2
+    assert fleet_map.by_host(service).states[VmState.MISSING] == 2
+    assert (queries.host(service, "a").drift, queries.hosts(service).items[0].drift) == (2, 2)
+    assert queries.drift(service, limit=1).more
+    assert [each.drift[0].kind for each in queries.vms(service, seen=of_scopes("group:web")).items] == ["missing"]
+    site.rig.remove_vm("db")
+    assert site.drift() == {("a", "web-0"): DriftKind.MISSING}
+    site.hosts.domains["a"] = kept[:1]
+    site.step("a")
+    assert (site.drift(), site.rig.actions(vm="web-0")[-1]) == ({}, "vm.found")
+
+
+def test_other_drift_of_a_vm_is_not_for_tenants(site: Site) -> None:
+    site.hosts.domains = {"a": [domain("web-0", 1)], "b": [domain("web-0", 1)], "c": [domain("x", 3, addresses=("?",))]}
+    site.rig.add_group("web")
+    site.rig.add_vm("web-0", "a", group="web", vm_id=ID.format(1))
+    site.step()
+    assert set(site.drift().values()) == {DriftKind.DUPLICATE, DriftKind.REFUSED}
+    assert len(site.rig.vm("web-0").drift) == 2
+    assert queries.vm(site.rig.service, "web-0", of_scopes("group:web")).drift == []
+    changed = site.rig.set_vm("web-0", spot=True)
+    assert len(changed.drift) == 2
+
+
+def test_what_was_in_the_way_is_looked_at_again_without_asking_the_host(site: Site) -> None:
+    site.rig.add_vm("taken", "c", addresses=("10.0.0.1",), vm_id=ID.format(9))
+    site.hosts.domains = {"a": [domain("x", 1, addresses=("10.0.0.1",))], "c": [domain("taken", 9)]}
+    site.step()
+    assert site.drift() == {("a", "x"): DriftKind.REFUSED}
+    asked = len(site.hosts.asked)
+    site.step()
+    assert len(site.hosts.asked) == asked
+    site.rig.set_vm("taken", addresses=[])
+    site.step()
+    assert (site.drift(), site.rig.vm("x").addresses) == ({}, ["10.0.0.1"])
+
+
+def test_a_host_that_does_not_answer_keeps_what_it_has_and_says_since_when(site: Site) -> None:
+    site.hosts.domains = {"a": [domain("db", 2)]}
+    site.step()
+    written, now = site.entries(), site.rig.clock.now()
+    site.hosts.silent["a"] = "no route to host"
+    site.hosts.domains["a"] = []
+    site.step("a")
+    site.rig.clock.advance(seconds=30)
+    for _ in range(8):
+        site.time += 61
+        site.step()
+    shown = queries.host(site.rig.service, "a")
+    assert (shown.silent_since, shown.silent_because) == (now, "no route to host")
+    assert (site.entries(), site.drift(), site.rig.vm("db").host) == (written, {}, "a")
+    assert fleet.set_host(site.rig.service, OPERATOR, "a", HostChange(cordoned=True)).silent_since == now
+    del site.hosts.silent["a"]
+    site.time += 61
+    site.step()
+    assert queries.host(site.rig.service, "a").silent_since is None
+    assert site.drift() == {("a", "db"): DriftKind.MISSING}
+
+
+def test_a_silent_host_is_asked_less_and_less_often(site: Site) -> None:
+    site.hosts.silent = dict.fromkeys("abc", "no")
+    site.step()
+    asked = []
+    for second in range(300):
+        site.time += 1
+        before = len(site.hosts.asked)
+        site.step()
+        asked += [second] if len(site.hosts.asked) > before else []
+    pauses = [later - earlier for earlier, later in pairwise(asked)]
+    assert (pauses[:3], max(pauses)) == ([4, 8, 16], 60)
+
+
+def test_a_host_that_is_no_longer_watched_is_forgotten(site: Site) -> None:
+    site.hosts.domains = {"a": [domain("bad name", 1)], "b": [domain("db", 2)]}
+    site.hosts.silent["c"] = "no"
+    site.step()
+    assert (site.drift(), list(site.rig.service.silent)) == ({("a", "bad name"): DriftKind.REFUSED}, ["c"])
+    for name in "ac":
+        site.rig.set_host(name, inventory=None)
+    site.hosts.domains["b"] = []
+    site.step("a", "b")
+    assert set(site.hosts.followed) == {"b"}
+    assert (site.drift(), site.rig.service.silent) == ({("b", "db"): DriftKind.MISSING}, {})
+
+
+def test_what_an_operation_does_meanwhile_is_not_taken_back(site: Site) -> None:
+    """A list that is older than the end of a move says the VM is still where it was."""
+    site.hosts.domains = {"a": [domain("db", 2)], "b": []}
+    site.step()
+
+    def move_at_once() -> None:
+        site.hosts.before_answer = lambda: None
+        [operation] = site.rig.schedule(Kind.REDEPLOY, "db")
+        site.rig.approve_all(operation)
+        site.rig.run(40)
+        site.hosts.move("db", "a", site.rig.vm("db").host)
+
+    site.hosts.before_answer = move_at_once
+    site.hosts.domains["a"] = [replace(site.hosts.domains["a"][0], facts=DomainFacts(size=2))]
+    site.step("a")
+    site.step("a", "b", "c")
+    moved = [(entry.by, entry.host) for entry in site.rig.entries(vm="db", action="vm.moved")]
+    assert moved == [("system", site.rig.vm("db").host)]
+    assert (site.rig.vm("db").size, site.drift()) == (2, {})
+
+
+def test_others_that_may_have_the_vm_are_asked_before_it_is_moved(site: Site) -> None:
+    site.hosts.domains = {"a": [domain("db", 2)], "b": []}
+    site.step()
+    site.hosts.move("db", "a", "b")
+    site.step("b")
+    assert (site.rig.vm("db").host, site.drift()) == ("b", {})
+    site.hosts.domains["c"] = [domain("db", 2)]
+    site.hosts.silent["c"] = "gone"
+    site.hosts.changed("c")
+    site.hosts.domains["a"] = [domain("db", 2)]
+    site.step("a")
+    assert site.drift() == dict.fromkeys((("a", "db"), ("b", "db")), DriftKind.DUPLICATE)
+
+
+def test_a_host_that_falls_silent_while_it_is_asked_again_is_not_recorded(site: Site) -> None:
+    site.hosts.domains = {"a": [domain("db", 2)], "b": [domain("x", 3, addresses=("no",))]}
+    site.step()
+    site.hosts.silent["b"] = "gone"
+    site.hosts.domains["b"] = []
+    # It has drift, so it is looked at whenever the fleet changes, as it was last listed.
+    site.rig.add_group("new")
+    site.step()
+    assert site.drift() == {("b", "x"): DriftKind.REFUSED}
+
+
+def test_without_the_library_hosts_say_so(site: Site) -> None:
+    def refuse(_: Callable[[str], None]) -> Hosts:
+        raise errors.RefusedError("libvirt cannot be used: pip install 'forenotice[libvirt]'")
+
+    loop = InventoryLoop(site.rig.service, refuse)
+    loop.step()
+    assert "pip install 'forenotice[libvirt]'" in (queries.host(site.rig.service, "a").silent_because or "")
+    loop.stop()
+
+
+def test_the_thread_follows_by_itself(store: Store) -> None:
+    rig, hosts = Rig(store), Hosts()
+    loop = InventoryLoop(rig.service, hosts.open)
+    loop.start()
+    try:
+        hosts.domains = {"a": [domain("db", 2)]}
+        rig.add_host("a", **WATCHED)
+        wait_for(lambda: [each.name for each in queries.vms(rig.service).items] == ["db"])
+        hosts.domains["a"].append(domain("x", 3))
+        hosts.changed("a")
+        wait_for(lambda: len(queries.vms(rig.service).items) == 2)
+    finally:
+        loop.stop()
+    assert hosts.closed

@@ -17,6 +17,7 @@ PROGRAMS = {
     "unshare": "util-linux",
     "nsenter": "util-linux",
     "setpriv": "util-linux",
+    "ldd": "libc-bin",
 }
 """Each program, and the package that has it on Debian and Ubuntu."""
 DRIVER = "lib*/*/libvirt/connection-driver/libvirt_driver_qemu.so"

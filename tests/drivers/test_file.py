@@ -1,5 +1,7 @@
 """The driver's file: what it may have, and what a mistake in it leads to; without one, drivers are simulated."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -45,6 +47,13 @@ actions = { default = ["/bin/true"] }
 """
 
 
+LIBVIRT = """
+driver = "libvirt"
+fence = ["/bin/sh", "-c", "exit 1", "{host}"]
+storage = "shared"
+"""
+
+
 def open_one(path: Path | None, speed: float) -> tuple[Driver, CallTerms, Retries]:
     (choice,), retries = registry.open_drivers(path, speed, Runtime())
     return choice.driver, choice.terms, retries
@@ -54,6 +63,26 @@ def written(folder: Path, text: str) -> Path:
     path = folder / "driver.toml"
     path.write_text(text)
     return path
+
+
+def test_libvirt_needs_no_more_than_its_name(tmp_path: Path) -> None:
+    _, ((_, config),) = file.load(written(tmp_path, 'driver = "libvirt"'))
+    assert config == file.Libvirt()
+    assert config.each_vm == set(Kind) - {Kind.HOST_UPDATE, Kind.HOST_REBOOT, Kind.HARDWARE_FAILURE}
+    _, ((_, config),) = file.load(written(tmp_path, LIBVIRT))
+    assert isinstance(config, file.Libvirt)
+    assert (config.fence, config.storage) == (("/bin/sh", "-c", "exit 1", "{host}"), "shared")
+
+
+def test_without_its_extra_libvirt_says_what_to_install(tmp_path: Path) -> None:
+    path = written(tmp_path, LIBVIRT)
+    opened = f"registry.open_drivers(pathlib.Path({str(path)!r}), 1, runtime.Runtime())"
+    program = "import pathlib, sys; sys.modules['libvirt'] = None; from forenotice import runtime; "
+    program += f"from forenotice.drivers import registry; {opened}"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert run.returncode == 1
+    assert "DriverFileError" in run.stderr
+    assert "pip install 'forenotice[libvirt]'" in run.stderr
 
 
 def test_a_command_for_each_kind(tmp_path: Path) -> None:
@@ -109,8 +138,12 @@ WEBHOOK = 'driver = "webhook"\nurl = "https://127.0.0.1/"\nsecret_file = "FOLDER
     ("text", "reason"),
     [
         ("driver = ", "is not TOML"),
-        ("", 'must be "command" or "webhook"'),
-        ('driver = "libvirt"', 'must be "command" or "webhook"'),
+        ("", 'must be "command", "libvirt" or "webhook"'),
+        ('driver = "qemu"', 'must be "command", "libvirt" or "webhook"'),
+        ('driver = "libvirt"\nstorage = "local"', "storage in FILE"),
+        ('driver = "libvirt"\nfences = ["/bin/true"]', "fences in FILE is not known: did you mean fence?"),
+        ('driver = "libvirt"\nfence = ["/bin/true", "{vm}"]', "fence: {vm} is not known: use {attempt}, {host}"),
+        ('driver = "libvirt"\ntime_limit = "0s"', "time_limit is no time at all"),
         ('driver = "command"', "actions in FILE is missing"),
         (COMMAND.replace("default", "restart"), "redeploy is missing"),
         (COMMAND + 'host-rebot = ["/bin/true"]', "actions.host-rebot in FILE is not known: did you mean host-reboot?"),

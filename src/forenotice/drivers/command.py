@@ -1,7 +1,7 @@
 """A driver that runs a program for each VM, or for each operation."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from forenotice.core import errors
@@ -22,7 +22,7 @@ class CommandDriver:
         self._stopping = threading.Event()
         self._grace = grace
         for kind in Kind:
-            self._require_program(kind)
+            require_program(f"the action for {kind}", config.actions.of(kind).run)
 
     def carry_out(self, task: Task, now: datetime) -> Outcome:
         begun = self._runtime.monotonic()
@@ -55,24 +55,25 @@ class CommandDriver:
 
     def _program(self, task: Task) -> process.Program:
         action = self._config.actions.of(task.kind)
-        facts = _facts(task) if action.each == "host" else _facts(task) | _facts_of_vm(task, task.vms[0])
+        known = facts(task) if action.each == "host" else facts(task) | _facts_of_vm(task, task.vms[0])
         return process.Program(
-            argv=[_filled(word, facts) for word in action.run],
-            environment={f"FORENOTICE_{name.upper()}": value for name, value in facts.items()},
+            argv=[filled(word, known) for word in action.run],
+            environment=variables(known),
             inherited=(*process.INHERITED, *self._config.passed),
         )
 
-    def _require_program(self, kind: Kind) -> None:
-        """It is better missed at the start than when a host is waiting for it."""
-        name = self._config.actions.of(kind).run[0]
-        if not any(file.placeholders(name)):
-            try:
-                process.locate(process.Program(argv=[name.format()], inherited=process.INHERITED))
-            except process.ProgramError as error:
-                raise file.DriverFileError(f"the action for {kind}: {error.message}") from None
+
+def require_program(purpose: str, argv: Sequence[str]) -> None:
+    """It is better missed at the start than when a host is waiting for it."""
+    if not any(file.placeholders(argv[0])):
+        try:
+            process.locate(process.Program(argv=[argv[0].format()], inherited=process.INHERITED))
+        except process.ProgramError as error:
+            raise file.DriverFileError(f"{purpose}: {error.message}") from None
 
 
-def _facts(task: Task) -> dict[str, str]:
+def facts(task: Task) -> dict[str, str]:
+    """What every program is told."""
     return {
         "operation": task.operation,
         "kind": task.kind.value,
@@ -95,8 +96,12 @@ def _facts_of_vm(task: Task, vm: str) -> dict[str, str]:
     }
 
 
-def _filled(word: str, facts: Mapping[str, str]) -> str:
-    filled = word.format_map(facts)
-    if filled.startswith("-") and not word.startswith("-"):
-        raise errors.RefusedError(f"{filled} begins with '-': a program would take it for an option")
-    return filled
+def variables(known: Mapping[str, str]) -> dict[str, str]:
+    return {f"FORENOTICE_{name.upper()}": value for name, value in known.items()}
+
+
+def filled(word: str, known: Mapping[str, str]) -> str:
+    text = word.format_map(known)
+    if text.startswith("-") and not word.startswith("-"):
+        raise errors.RefusedError(f"{text} begins with '-': a program would take it for an option")
+    return text

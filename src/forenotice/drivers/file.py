@@ -4,7 +4,7 @@ import string
 from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -131,13 +131,38 @@ class Webhook(Common, frozen=True, kw_only=True, tag="webhook"):
     """Until what was only accepted must be done."""
 
 
+class Libvirt(Common, frozen=True, kw_only=True, tag="libvirt"):
+    time_limit: Span = Span(minutes=10)
+    """Of one try, without the time for guests to shut down and to come back."""
+    alive_limit: Span = Span(minutes=5)
+    """Until a guest must be seen alive."""
+    fence: Argv | None = None
+    """Powers off a host that does not answer."""
+    reboot: Argv | None = None
+    """Reboots a host whose VMs have ended."""
+    storage: Literal["checked", "shared", "copied"] = "checked"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, argv in (("fence", self.fence), ("reboot", self.reboot)):
+            for placeholder in (found for word in argv or () for found in placeholders(word)):
+                if placeholder not in OF_TASK:
+                    known = ", ".join(f"{{{one}}}" for one in sorted(OF_TASK))
+                    raise ValueError(f"{name}: {{{placeholder}}} is not known: use {known}")
+
+    @property
+    def each_vm(self) -> frozenset[Kind]:
+        return frozenset(Kind) - {Kind.HOST_UPDATE, Kind.HOST_REBOOT, Kind.HARDWARE_FAILURE}
+
+
 class Several(RetrySettings, frozen=True, kw_only=True):
     """A driver for each part of the hosts: the first whose `hosts` select one is its driver."""
 
     drivers: list[dict[str, Any]]
 
 
-Choice = tuple[Selector | None, Command | Webhook]
+Config = Command | Webhook | Libvirt
+Choice = tuple[Selector | None, Config]
 """The hosts that a driver is for, and its settings; None: all that no driver before it is for."""
 
 
@@ -166,10 +191,10 @@ def _entry(table: dict[str, Any], place: str) -> Choice:
     return selector, _driver(table, place)
 
 
-def _driver(table: dict[str, Any], place: str) -> Command | Webhook:
-    if table.get("driver") not in ("command", "webhook"):
-        raise DriverFileError(f'driver in {place} must be "command" or "webhook"')
-    found: Command | Webhook = _converted(table, Command | Webhook, place)
+def _driver(table: dict[str, Any], place: str) -> Config:
+    if table.get("driver") not in ("command", "libvirt", "webhook"):
+        raise DriverFileError(f'driver in {place} must be "command", "libvirt" or "webhook"')
+    found: Config = _converted(table, Config, place)
     return found
 
 
@@ -179,9 +204,8 @@ def _converted(table: dict[str, Any], kind: Any, place: str) -> Any:
     except msgspec.ValidationError as error:
         sentence = validation.sentence(error, kind, place)
         if (unknown := validation.problem(error).unknown) is not None:
-            known = {
-                key for each in (Command, Webhook, Actions, Action, Several) for key in each.__struct_encode_fields__
-            }
+            kinds = (Command, Webhook, Libvirt, Actions, Action, Several)
+            known = {key for each in kinds for key in each.__struct_encode_fields__}
             near = get_close_matches(unknown, known, 1)
             sentence += f": did you mean {near[0]}?" if near else ""
         raise DriverFileError(sentence) from None

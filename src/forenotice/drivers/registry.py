@@ -57,12 +57,16 @@ def open_drivers(
         raise file.DriverFileError(f"{path}: {error.message}") from None
 
 
-def _terms(config: file.Command | file.Webhook) -> CallTerms:
-    if isinstance(config, file.Command):
-        longest = config.time_limit + timedelta(seconds=process.GRACE)
-    else:
-        # The request, the time for what was accepted, and the last poll in it.
-        longest = config.time_limit + config.completion_limit + config.time_limit
+def _terms(config: file.Config) -> CallTerms:
+    match config:
+        case file.Command():
+            longest: timedelta | None = config.time_limit + timedelta(seconds=process.GRACE)
+        case file.Webhook():
+            # The request, the time for what was accepted, and the last poll in it.
+            longest = config.time_limit + config.completion_limit + config.time_limit
+        case file.Libvirt():
+            # Policies say how long guests may take to shut down.
+            longest = None
     return CallTerms(
         at_once=config.at_once,
         at_once_per_host=config.at_once_per_host,
@@ -72,13 +76,20 @@ def _terms(config: file.Command | file.Webhook) -> CallTerms:
     )
 
 
-def _made(
-    config: file.Command | file.Webhook,
-    runtime: Runtime,
-    surroundings: Surroundings,  # noqa: ARG001 - for drivers that watch their VMs come back
-) -> Driver:
-    if isinstance(config, file.Command):
-        return CommandDriver(config, runtime)
+def _made(config: file.Config, runtime: Runtime, surroundings: Surroundings) -> Driver:
+    match config:
+        case file.Command():
+            return CommandDriver(config, runtime)
+        case file.Webhook():
+            return _webhook(config, runtime)
+        case file.Libvirt():
+            # Only here: it needs an extra.
+            from forenotice.drivers.libvirt import connections, driver
+
+            return driver.LibvirtDriver(config, runtime, connections.shared(runtime), surroundings)
+
+
+def _webhook(config: file.Webhook, runtime: Runtime) -> Driver:
     # The administrator names the URL in this file: private addresses are what it is for.
     sender = OutgoingClient(private=EVERYWHERE, seconds=config.time_limit.total_seconds(), tls=_trust(config.ca_file))
     sender.require(config.url)

@@ -199,7 +199,7 @@ class Connection:
 
     def _translated(self, error: Any, link: Any) -> errors.ForenoticeError:
         why = reason(error)
-        if link.isAlive():
+        if _is_alive(link):
             return HostError(why, error.get_error_code())
         self._drop(link, why)
         return UnreachableError(f"the connection to {self.uri} was lost: {why}")
@@ -247,6 +247,17 @@ class Connections:
             listener(uri, uuid)
 
 
+_shared: Connections | None = None
+
+
+def shared(runtime: Runtime) -> Connections:
+    """Those that all drivers and the inventory of this process have in common."""
+    global _shared
+    if _shared is None:
+        _shared = Connections(runtime)
+    return _shared
+
+
 def reason(error: Any) -> str:
     """Of a libvirtError, in one line."""
     return " ".join((error.get_error_message() or str(error)).split())
@@ -274,12 +285,17 @@ def _run_events() -> None:
         libvirt.virEventRunDefaultImpl()
 
 
+def _is_alive(link: Any) -> bool:
+    try:
+        return bool(link.isAlive())
+    except libvirt.libvirtError:
+        return False
+
+
 def _release(link: Any) -> None:
-    """libvirt keeps a connection open as long as it has callbacks."""
+    """Without its callbacks, libvirt closes it once nobody uses it: others may still be in the middle of a call."""
     for number in list(getattr(link, "domainEventCallbackID", ())):
         with contextlib.suppress(libvirt.libvirtError):
             link.domainEventDeregisterAny(number)
     with contextlib.suppress(libvirt.libvirtError):
         link.unregisterCloseCallback()
-    with contextlib.suppress(libvirt.libvirtError):
-        link.close()

@@ -1,0 +1,94 @@
+"""The reboot of a host: its VMs are ended in order, a program does the rest, and they are started in the same order."""
+
+from dataclasses import replace
+
+from forenotice.drivers.libvirt.attempts import END, START, Attempt, FailedError, Result
+from forenotice.drivers.libvirt.connections import UnreachableError
+from forenotice.drivers.libvirt.domains import Mark
+from forenotice.programs import process
+
+LOOK_EVERY = 1.0
+"""Seconds, until the host answers again."""
+
+
+def carry_out(attempt: Attempt) -> list[Result]:
+    return _HostReboot(attempt).carry_out()
+
+
+class _HostReboot:
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        self._ended: dict[str, Mark] = {}
+        """To be started again. A VM that was shut off before is not among them."""
+        self._started: dict[str, Mark] = {}
+
+    def carry_out(self) -> list[Result]:
+        attempt = self._attempt
+        results = {vm: attempt.serve(vm, self._begin_to_end) for vm in attempt.task.vms}
+        results |= self._by_vm(attempt.serve_each(list(self._ended), self._finish_to_end))
+        if any(result.waiting is not None for result in results.values()):
+            return list(results.values())
+        failed = [result for result in results.values() if not result.is_done]
+        why = self._reboot() if not failed else f"{failed[0].vm} could not be ended: {failed[0].failure}"
+        for vm in list(self._ended):
+            results[vm] = attempt.serve(vm, lambda vm: self._start(vm, rebooted=why is None))
+            if why is not None and results[vm].is_done:
+                results[vm] = attempt.result_of(vm, FailedError(why))
+        alive = [vm for vm in self._started if results[vm].is_done]
+        return list((results | self._by_vm(attempt.serve_each(alive, self._await_life))).values())
+
+    def _by_vm(self, results: list[Result]) -> dict[str, Result]:
+        return {result.vm: result for result in results}
+
+    def _begin_to_end(self, vm: str) -> None:
+        attempt = self._attempt
+        machine = attempt.source(vm)
+        look = attempt.require(machine)
+        mark = look.live_mark(attempt.task.operation)
+        if mark is not None and mark.step == START:
+            self._started[vm] = mark
+        elif look.is_active:
+            self._ended[vm] = attempt.begin_to_end(machine, look)
+        elif kept := look.kept_mark(attempt.task.operation):
+            self._ended[vm] = kept
+
+    def _finish_to_end(self, vm: str) -> None:
+        self._attempt.finish_to_end(self._attempt.source(vm), self._ended[vm])
+
+    def _reboot(self) -> str | None:
+        """Why it has failed."""
+        attempt = self._attempt
+        if not attempt.config.reboot or not any(mark.step == END for mark in self._ended.values()):
+            return None
+        try:
+            ended = attempt.run(attempt.config.reboot)
+        except process.ProgramError as error:
+            return f"the host was not rebooted: {error.message}"
+        if not ended.ok:
+            return f"the host was not rebooted: {ended.message}"
+        connection = attempt.source(attempt.task.vms[0]).connection
+        while True:
+            try:
+                connection.ask(lambda link: link.getLibVersion())
+                return None
+            except UnreachableError as error:
+                if attempt.is_overdue:
+                    return f"the host has not come back: {error.message}"
+                attempt.wait(LOOK_EVERY)
+
+    def _start(self, vm: str, *, rebooted: bool) -> None:
+        """If it was not rebooted, the mark says that it is still to be ended."""
+        attempt = self._attempt
+        machine, mark = attempt.source(vm), self._ended[vm]
+        look = attempt.require(machine)
+        if not look.is_active:
+            self._started[vm] = attempt.start(machine, mark, step=START if rebooted else END)
+        elif rebooted:
+            # By the host itself, when it was up again.
+            self._started[vm] = replace(mark, step=START, at=attempt.now)
+            machine.mark(self._started[vm], live=True, kept=True)
+
+    def _await_life(self, vm: str) -> None:
+        machine = self._attempt.source(vm)
+        self._attempt.await_life(machine, self._started[vm])
+        self._attempt.settle(machine, self._started[vm])

@@ -1,0 +1,507 @@
+"""The driver on two real hosts: what each kind does, what it finds after a crash, and what it leaves alone."""
+
+import shutil
+import signal
+import subprocess
+import threading
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import libvirt
+import libvirt_qemu
+import pytest
+from tests.acceptance.running import until
+from tests.drivers.libvirt.pair import START, Pair, done, failure, kept, live, uuid_of, waiting
+
+from forenotice.core.driver_calls import NotYet, Outcome, Task
+from forenotice.core.operations import Kind
+from forenotice.drivers import file, registry
+from forenotice.drivers.libvirt.domains import Mark
+from forenotice.drivers.libvirt.driver import LibvirtDriver
+from forenotice.drivers.libvirt.machines import Machine
+from forenotice.drivers.surroundings import Surroundings
+from forenotice.runtime import Runtime
+from forenotice.settings.values import Span
+
+RUNNING, PAUSED, SHUTOFF = libvirt.VIR_DOMAIN_RUNNING, libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_SHUTOFF
+
+
+def state(domain: Any) -> int:
+    return int(domain.state()[0])
+
+
+def number(pair: Pair, vm: str) -> int:
+    """Another one after each start."""
+    return int(pair.domain(vm, pair.a).ID())
+
+
+def machine(pair: Pair, vm: str) -> Machine:
+    return Machine(pair.on(pair.a), "host-a", vm, uuid_of(vm))
+
+
+def marked(step: str, ago: float = 0.0, operation: str = "o-1", **more: Any) -> Mark:
+    return Mark(operation=operation, step=step, at=datetime.now(UTC) - timedelta(seconds=ago), **more)
+
+
+class Running:
+    """A call in a thread."""
+
+    def __init__(self, driver: LibvirtDriver, task: Task) -> None:
+        self._outcomes: list[Outcome] = []
+        self._thread = threading.Thread(target=lambda: self._outcomes.append(driver.carry_out(task, START)))
+        self._thread.start()
+
+    def outcome(self) -> Outcome:
+        self._thread.join(120)
+        return self._outcomes[0]
+
+
+def test_the_file_makes_it_with_the_connections_of_the_process(tmp_path: Path) -> None:
+    path = tmp_path / "driver.toml"
+    path.write_text('driver = "libvirt"\nat_once = 3\n')
+    (choice,), _ = registry.open_drivers(path, 1, Runtime())
+    assert isinstance(choice.driver, LibvirtDriver)
+    assert (choice.terms.at_once, choice.terms.longest, choice.terms.awaits_results) == (3, None, False)
+    path.write_text('driver = "libvirt"\nfence = ["/no/such/program", "{host}"]\n')
+    with pytest.raises(file.DriverFileError, match="fence: there is no program /no/such/program"):
+        registry.open_drivers(path, 1, Runtime())
+
+
+# Freeze
+
+
+def test_all_vms_of_a_host_update_are_paused_together_and_as_long_as_announced(pair: Pair) -> None:
+    made = [pair.make(name, disks={}) for name in ("web-0", "web-1", "web-2")]
+    off = pair.make("off", disks={}, run=False)
+    call = Running(pair.driver(), pair.task(Kind.HOST_UPDATE, "web-0", "web-1", "web-2", "off", duration=2))
+    until(lambda: all(state(domain) == PAUSED for domain in made))
+    found = done(call.outcome())
+    assert [state(domain) for domain in made] == [RUNNING] * 3
+    assert state(off) == SHUTOFF
+    assert [call["vms"] for call in found.calls] == [["web-0"], ["web-1"], ["web-2"], ["off"]]
+    assert all(float(str(call["paused_seconds"])) >= 2 for call in found.calls[:3])
+    # Once more, it was done.
+    again = done(pair.carry_out(pair.task(Kind.HOST_UPDATE, "web-0", "web-1", "web-2", "off", duration=2)))
+    assert not any("paused_seconds" in call for call in again.calls)
+
+
+def test_when_the_service_stops_nothing_stays_paused(pair: Pair) -> None:
+    domain, driver = pair.make("web-0", disks={}), pair.driver()
+    call = Running(driver, pair.task(Kind.HOST_UPDATE, "web-0", duration=600))
+    until(lambda: state(domain) == PAUSED)
+    driver.stop()
+    done(call.outcome())
+    assert state(domain) == RUNNING
+
+
+def test_a_pause_that_was_interrupted_is_ended_when_its_time_is_over(pair: Pair) -> None:
+    domain = pair.make("web-0", disks={})
+    machine(pair, "web-0").mark(marked("freeze", ago=30), live=True)
+    domain.suspend()
+    found = done(pair.carry_out(pair.task(Kind.HOST_UPDATE, "web-0", duration=31)))
+    assert state(domain) == RUNNING
+    assert float(str(found.calls[0]["paused_seconds"])) >= 31
+
+
+def test_a_domain_that_somebody_else_has_paused_is_left_alone(pair: Pair) -> None:
+    domain = pair.make("web-0", disks={})
+    domain.suspend()
+    for kind in (Kind.HOST_UPDATE, Kind.LIVE_MIGRATION):
+        assert "is paused by somebody" in failure(pair.carry_out(pair.task(kind, "web-0")))
+    assert state(domain) == PAUSED
+
+
+def test_libvirtd_dies_during_a_freeze(pair: Pair) -> None:
+    pair.make("web-0", disks={})
+    call = Running(pair.driver(), pair.task(Kind.HOST_UPDATE, "web-0", duration=2))
+    until(lambda: state(pair.domain("web-0", pair.a)) == PAUSED)
+    pair.a.restart_libvirtd()
+    done(call.outcome())
+    assert state(pair.domain("web-0", pair.a)) == RUNNING
+
+
+# Restart
+
+
+def test_a_restart_gives_the_guest_its_time_and_is_made_once(pair: Pair) -> None:
+    domain = pair.make("web-0")
+    before = number(pair, "web-0")
+    found = done(pair.carry_out(pair.task(Kind.RESTART, "web-0", grace=1)))
+    assert number(pair, "web-0") != before
+    # The firmware does not know its power button.
+    assert float(str(found.calls[0]["seconds"])) >= 1
+    mark = live(domain).mark
+    assert mark is not None
+    assert (mark.operation, mark.step) == ("o-1", "start")
+    restarted = number(pair, "web-0")
+    done(pair.carry_out(pair.task(Kind.RESTART, "web-0", grace=1)))
+    assert number(pair, "web-0") == restarted
+    done(pair.carry_out(pair.task(Kind.RESTART, "web-0", operation="o-2")))
+    assert number(pair, "web-0") != restarted
+    assert pair.disk("web-0-vdb").read_bytes().startswith(b"written before"), "a restart keeps all disks"
+
+
+def test_a_restart_that_died_goes_on_where_it_was(pair: Pair) -> None:
+    domain = pair.make("web-0", disks={})
+    machine(pair, "web-0").mark(marked("end", ago=100), kept=True)
+    before = number(pair, "web-0")
+    # The mark is there, but not in the running domain: it has not ended yet, and its time is up.
+    done(pair.carry_out(pair.task(Kind.RESTART, "web-0", grace=50)))
+    assert number(pair, "web-0") != before
+    # It has ended, and must only be started.
+    machine(pair, "web-0").mark(marked("end", operation="o-2"), kept=True)
+    domain.destroy()
+    done(pair.carry_out(pair.task(Kind.RESTART, "web-0", operation="o-2")))
+    assert state(domain) == RUNNING
+    # Or somebody has started it.
+    machine(pair, "web-0").mark(marked("end", operation="o-3"), kept=True)
+    domain.destroy()
+    domain.create()
+    before = number(pair, "web-0")
+    done(pair.carry_out(pair.task(Kind.RESTART, "web-0", operation="o-3")))
+    assert number(pair, "web-0") == before
+
+
+def test_a_transient_domain_stays_transient(pair: Pair) -> None:
+    pair.make("web-0", transient=True, disks={})
+    before = number(pair, "web-0")
+    done(pair.carry_out(pair.task(Kind.RESTART, "web-0")))
+    found = pair.domain("web-0", pair.a)
+    assert number(pair, "web-0") != before
+    assert not found.isPersistent()
+    done(pair.carry_out(pair.task(Kind.LIVE_MIGRATION, "web-0", operation="o-2")))
+    found = pair.domain("web-0", pair.b)
+    assert found.isActive()
+    assert not found.isPersistent()
+    assert pair.domain("web-0", pair.a) is None
+
+
+def test_a_guest_that_polled_is_alive_when_it_polls_again(pair: Pair) -> None:
+    polls = {"web-0": datetime.now(UTC)}
+    surroundings = Surroundings(last_poll=polls.get)
+    pair.make("web-0", disks={})
+    before = number(pair, "web-0")
+    driver = pair.driver(surroundings=surroundings, alive_limit=Span(minutes=5))
+    call = Running(driver, pair.task(Kind.RESTART, "web-0"))
+    until(lambda: number(pair, "web-0") > before)
+    polls["web-0"] = datetime.now(UTC)
+    done(call.outcome())
+
+
+def test_a_guest_that_does_not_poll_again_has_failed(pair: Pair) -> None:
+    before = datetime.now(UTC)
+    surroundings = Surroundings(last_poll=lambda _: before)
+    pair.make("web-0", disks={})
+    limits = {"surroundings": surroundings, "alive_limit": Span(seconds=1)}
+    why = failure(pair.carry_out(pair.task(Kind.RESTART, "web-0"), **limits))
+    assert why == "web-0 is not alive: its domain on host-a runs but has not polled"
+    # One that has been silent for long need not.
+    before -= timedelta(minutes=2)
+    done(pair.carry_out(pair.task(Kind.RESTART, "web-0", operation="o-2"), **limits))
+
+
+def test_a_kernel_that_panics_has_failed(pair: Pair) -> None:
+    domain = pair.make("web-0", disks={}, more="<panic model='isa'/>")
+    machine(pair, "web-0").mark(marked("start"), live=True)
+    # What the kernel of a guest does when it panics.
+    libvirt_qemu.qemuMonitorCommand(domain, "o /b 0x505 1", libvirt_qemu.VIR_DOMAIN_QEMU_MONITOR_COMMAND_HMP)
+    until(lambda: state(domain) == libvirt.VIR_DOMAIN_CRASHED)
+    why = failure(pair.carry_out(pair.task(Kind.RESTART, "web-0")))
+    assert why == "web-0 is not alive: its domain on host-a has crashed with a panic of its kernel"
+
+
+# Moves
+
+
+def test_a_live_migration_takes_everything_along_and_tells_its_downtime(pair: Pair) -> None:
+    domain = pair.make("web-0")
+    domain.setAutostart(1)
+    found = done(pair.carry_out(pair.task(Kind.LIVE_MIGRATION, "web-0")))
+    assert float(str(found.calls[0]["paused_seconds"])) > 0
+    assert pair.domain("web-0", pair.a) is None
+    moved = pair.domain("web-0", pair.b)
+    assert (state(moved), moved.isPersistent(), moved.autostart()) == (RUNNING, 1, 1)
+    assert done(pair.carry_out(pair.task(Kind.LIVE_MIGRATION, "web-0")))
+
+
+def test_libvirtd_dies_during_a_live_migration(pair: Pair) -> None:
+    pair.make("web-0", disks={}, memory=256)
+    task = pair.task(Kind.LIVE_MIGRATION, "web-0")
+    call = Running(pair.driver(), task)
+    until(lambda: pair.domain("web-0", pair.b) is not None)
+    pair.a.restart_libvirtd()
+    outcome = call.outcome()
+    if not outcome.done:
+        # With its reason; the next try looks first.
+        assert failure(outcome)
+        done(pair.carry_out(replace(task, attempt=2)))
+    assert state(pair.domain("web-0", pair.b)) == RUNNING
+    assert pair.domain("web-0", pair.a) is None
+
+
+def test_a_domain_that_is_shut_off_moves_without_being_started(pair: Pair) -> None:
+    pair.make("web-0", run=False)
+    for _ in range(2):
+        done(pair.carry_out(pair.task(Kind.LIVE_MIGRATION, "web-0")))
+        assert pair.domain("web-0", pair.a) is None
+        assert state(pair.domain("web-0", pair.b)) == SHUTOFF
+
+
+def test_libvirt_itself_refuses_a_migration_that_could_lose_data(pair: Pair) -> None:
+    domain = pair.make("web-0")
+    why = failure(pair.carry_out(pair.task(Kind.LIVE_MIGRATION, "web-0"), storage="checked"))
+    assert "Unsafe migration" in why
+    assert state(domain) == RUNNING
+
+
+def test_a_vm_that_somebody_has_moved_is_where_it_should_be(pair: Pair) -> None:
+    domain = pair.make("web-0", disks={})
+    flags = libvirt.VIR_MIGRATE_LIVE | libvirt.VIR_MIGRATE_PERSIST_DEST | libvirt.VIR_MIGRATE_UNDEFINE_SOURCE
+    there = pair.on(pair.b).ask(lambda link: link)
+    domain.migrate3(there, {}, flags)
+    done(pair.carry_out(pair.task(Kind.LIVE_MIGRATION, "web-0")))
+    why = failure(pair.carry_out(pair.task(Kind.REDEPLOY, "web-0")))
+    assert "runs on host-b already, and not by this operation" in why
+    assert "has no domain web-0" in failure(pair.carry_out(pair.task(Kind.RESTART, "web-0")))
+
+
+@pytest.mark.parametrize("kind", [Kind.REDEPLOY, Kind.DEGRADED_HARDWARE, Kind.HARDWARE_FAILURE])
+def test_a_redeployed_vm_has_new_ephemeral_disks_and_its_persistent_ones(pair: Pair, kind: Kind) -> None:
+    domain = pair.make("web-0")
+    domain.setAutostart(1)
+    for _ in range(2):
+        done(pair.carry_out(pair.task(kind, "web-0"), storage="checked"))
+        moved = pair.domain("web-0", pair.b)
+        assert (state(moved), moved.isPersistent(), moved.autostart()) == (RUNNING, 1, 1)
+        assert pair.domain("web-0", pair.a) is None
+        assert pair.disk("web-0-vda").read_bytes().startswith(b"written before")
+        assert pair.disk("web-0-vdb").read_bytes() == bytes(1 << 20)
+        pair.disk("web-0-vdb").write_bytes(bytes(1 << 20))
+
+
+def test_a_redeploy_that_died_goes_on_where_it_was(pair: Pair) -> None:
+    pair.make("web-0")
+    done(pair.carry_out(pair.task(Kind.REDEPLOY, "web-0")))
+    moved = pair.domain("web-0", pair.b)
+    moved.destroy()
+    # It was ended and undefined here, and is defined with its mark there.
+    done(pair.carry_out(pair.task(Kind.REDEPLOY, "web-0")))
+    assert state(moved) == RUNNING
+
+
+def test_a_qcow2_disk_is_made_new_upon_its_base(pair: Pair) -> None:
+    base, disk = pair.disk("base"), pair.disk("web-0-vdb")
+    base.write_bytes(b"base" + bytes((1 << 20) - 4))
+    qemu_img = shutil.which("qemu-img")
+    assert qemu_img
+    create = [qemu_img, "create", "-q", "-f", "qcow2", "-b", str(base), "-F", "raw", str(disk), "2M"]
+    subprocess.run(create, check=True, timeout=60)
+    before = disk.read_bytes()
+    pair.make("web-0", disks={"vdb": "qcow2"})
+    done(pair.carry_out(pair.task(Kind.REDEPLOY, "web-0")))
+    info = subprocess.run([qemu_img, "info", "-U", str(disk)], check=True, capture_output=True, text=True, timeout=60)
+    assert f"backing file: {base}" in info.stdout
+    assert "2 MiB" in info.stdout
+    assert disk.read_bytes() != before or disk.stat().st_size > 0
+
+
+LUN = "<disk type='network' device='disk'><driver name='qemu' type='raw'/>{}</disk>".format(
+    "<source protocol='nbd' name='x'><host name='127.0.0.1' port='1'/></source><target dev='vdb' bus='virtio'/>"
+)
+
+
+@pytest.mark.parametrize("kind", [Kind.REDEPLOY, Kind.DELETION])
+def test_an_ephemeral_disk_that_cannot_be_handled_is_refused_before_anything_is_ended(pair: Pair, kind: Kind) -> None:
+    domain = pair.make("web-0", disks={}, run=True)
+    pair.on(pair.a).ask(lambda link: link.defineXML(pair.xml("web-0", disks={}, more=LUN)))
+    why = failure(pair.carry_out(pair.task(kind, "web-0")))
+    assert "the ephemeral disk vdb of web-0 is network raw: only files, raw or qcow2, are supported" in why
+    assert state(domain) == RUNNING
+
+
+def test_a_persistent_disk_that_the_target_has_not_is_refused_before_anything_is_ended(pair: Pair) -> None:
+    domain = pair.make("web-0")
+    pair.disk("web-0-vda").unlink()
+    why = failure(pair.carry_out(pair.task(Kind.REDEPLOY, "web-0"), storage="checked"))
+    assert "the disk vda of web-0" in why
+    assert "would lose vda" in failure(pair.carry_out(pair.task(Kind.REDEPLOY, "web-0"), storage="copied"))
+    assert state(domain) == RUNNING
+
+
+def test_a_host_without_room_is_refused_before_anything_is_ended(pair: Pair) -> None:
+    domain = pair.make("web-0", disks={})
+    pair.on(pair.a).ask(lambda link: link.defineXML(pair.xml("web-0", memory=1 << 26, disks={})))
+    for kind in (Kind.REDEPLOY, Kind.LIVE_MIGRATION):
+        why = failure(pair.carry_out(pair.task(kind, "web-0")))
+        assert why.startswith("host-b has no room for web-0: it needs 67108864 MiB, and ")
+    assert state(domain) == RUNNING
+    assert pair.domain("web-0", pair.b) is None
+
+
+def test_a_vm_that_runs_on_two_hosts_is_left_alone(pair: Pair) -> None:
+    here = pair.make("web-0", disks={})
+    there = pair.on(pair.b).ask(lambda link: link.createXML(pair.xml("web-0", disks={})))
+    assert "on host-a and on host-b" in failure(pair.carry_out(pair.task(Kind.LIVE_MIGRATION, "web-0")))
+    assert "runs on host-b already" in failure(pair.carry_out(pair.task(Kind.REDEPLOY, "web-0")))
+    assert (state(here), state(there)) == (RUNNING, RUNNING)
+
+
+# Removal
+
+
+@pytest.mark.parametrize("kind", [Kind.EVICTION, Kind.DELETION])
+@pytest.mark.parametrize("transient", [False, True])
+def test_a_removed_vm_leaves_only_its_persistent_disks(pair: Pair, kind: Kind, transient: bool) -> None:
+    pair.make("web-0", transient=transient)
+    for _ in range(2):
+        done(pair.carry_out(pair.task(kind, "web-0")))
+        assert pair.domain("web-0", pair.a) is None
+        assert [path.name for path in (pair.place / "disks").iterdir()] == ["web-0-vda"]
+
+
+# Host reboot
+
+
+def test_a_host_reboot_ends_its_vms_runs_the_program_and_starts_them_again(pair: Pair, tmp_path: Path) -> None:
+    one, other = pair.make("web-0", disks={}), pair.make("web-1", disks={})
+    off = pair.make("off", disks={}, run=False)
+    before = number(pair, "web-0"), number(pair, "web-1")
+    count = tmp_path / "count"
+    reboot = ("/bin/sh", "-c", f"echo {{host}} $FORENOTICE_OPERATION >> {count}")
+    task = pair.task(Kind.HOST_REBOOT, "web-0", "web-1", "off")
+    for _ in range(2):
+        done(pair.carry_out(task, reboot=reboot))
+        assert count.read_text() == "host-a o-1\n"
+    assert (state(one), state(other), state(off)) == (RUNNING, RUNNING, SHUTOFF)
+    assert before[0] < number(pair, "web-0") < number(pair, "web-1"), "started in order"
+
+
+def test_a_host_that_cannot_be_rebooted_has_its_vms_again(pair: Pair) -> None:
+    domain = pair.make("web-0", disks={})
+    before = number(pair, "web-0")
+    task = pair.task(Kind.HOST_REBOOT, "web-0")
+    why = failure(pair.carry_out(task, reboot=("/bin/sh", "-c", "echo no; exit 3")))
+    assert why == "the host was not rebooted: exit code 3: no"
+    assert state(domain) == RUNNING
+    after = number(pair, "web-0")
+    assert after != before
+    # It was not rebooted, so the next try ends it again.
+    done(pair.carry_out(replace(task, attempt=2), reboot=("/bin/true",)))
+    assert number(pair, "web-0") != after
+
+
+def test_the_host_is_waited_for_until_it_answers(pair: Pair) -> None:
+    pair.make("web-0", disks={})
+    libvirtd = pair.a.libvirtd
+    assert libvirtd
+    reboot = ("/bin/kill", "-9", str(libvirtd.pid))
+    call = Running(pair.driver(reboot=reboot), pair.task(Kind.HOST_REBOOT, "web-0"))
+    until(lambda: not libvirtd.is_alive)
+    pair.a.restart_libvirtd()
+    done(call.outcome())
+    assert state(pair.domain("web-0", pair.a)) == RUNNING
+
+
+# Hardware failure
+
+
+def test_a_host_that_does_not_answer_is_fenced_before_its_vms_start_elsewhere(pair: Pair, tmp_path: Path) -> None:
+    domain = pair.make("web-0")
+    xml = domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
+    (qemu,) = (each for each in pair.a.processes() if "qemu" in Path(f"/proc/{each.pid}/comm").read_text())
+    task = pair.task(Kind.HARDWARE_FAILURE, "web-0")
+    known = Surroundings(definition=lambda _: xml)
+    pair.a.kill_libvirtd()
+    how: dict[str, Any] = {"patience": 0.1, "surroundings": known}
+    try:
+        assert "has no fence" in waiting(pair.carry_out(task, **how))["web-0"]
+        why = waiting(pair.carry_out(task, **how, fence=("/bin/sh", "-c", "echo no power; exit 1")))["web-0"]
+        assert "could not be fenced: exit code 1: no power" in why
+        assert pair.domain("web-0", pair.b) is None
+        assert qemu.is_alive
+        fence = ("/bin/kill", "-9", str(qemu.pid))
+        unknown = failure(pair.carry_out(task, patience=0.1, fence=("/bin/true",)))
+        assert "the definition of web-0 is not known" in unknown
+        done(pair.carry_out(task, **how, fence=fence))
+        assert not qemu.is_alive
+        assert state(pair.domain("web-0", pair.b)) == RUNNING
+        # It is done, so nobody is fenced again.
+        done(pair.carry_out(task, **how, fence=("/bin/false",)))
+    finally:
+        pair.a.restart_libvirtd()
+        until(lambda: _answers(pair))
+
+
+def _answers(pair: Pair) -> bool:
+    with suppress(Exception):
+        return bool(pair.on(pair.a).ask(lambda link: link.getLibVersion()))
+    return False
+
+
+# Bad input
+
+
+def test_hosts_that_cannot_be_asked_say_why(pair: Pair, tmp_path: Path) -> None:
+    task = pair.task(Kind.RESTART, "web-0")
+    nobody = f"qemu+unix:///system?socket={tmp_path}/nobody"
+    for address, said in [
+        (None, "host-a has no address: forenotice host set host-a --address qemu+ssh://host-a/system"),
+        ("10.0.0.1", "the address of host-a: '10.0.0.1' is not a libvirt URI"),
+        ("qemu+ext:///system?command=/bin/sh", "no transport that is allowed"),
+        ("nonsense:///system", "cannot be reached"),
+        (nobody, "cannot be reached"),
+    ]:
+        assert said in failure(pair.carry_out(replace(task, address=address), patience=0.1))
+
+
+def test_a_host_that_hangs_is_given_up_after_the_time_limit(pair: Pair) -> None:
+    pair.make("web-0", disks={})
+    libvirtd = pair.a.libvirtd
+    assert libvirtd
+    libvirtd.send(signal.SIGSTOP)
+    try:
+        task = pair.task(Kind.RESTART, "web-0")
+        why = failure(pair.carry_out(task, patience=0.1, time_limit=Span(seconds=1)))
+        assert "has not answered for" in why
+    finally:
+        libvirtd.send(signal.SIGCONT)
+    until(lambda: _answers(pair))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in Kind if not kind.traits.removes])
+def test_a_domain_that_is_not_there(pair: Pair, kind: Kind) -> None:
+    assert "host-a has no domain web-0" in failure(pair.carry_out(pair.task(kind, "web-0")))
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_two_domains_for_one_vm_are_left_alone(pair: Pair, kind: Kind) -> None:
+    domain = pair.make("web-0", disks={})
+    pair.make("other", disks={}, run=False)
+    task = pair.task(kind, "web-0", vm_ids={"web-0": uuid_of("other")})
+    assert "host-a has two domains for web-0" in failure(pair.carry_out(task))
+    assert state(domain) == RUNNING
+    assert kept(domain).mark is None
+
+
+def test_a_vm_is_found_by_its_name_if_its_id_is_another(pair: Pair) -> None:
+    pair.make("web-0", disks={})
+    before = number(pair, "web-0")
+    done(pair.carry_out(pair.task(Kind.RESTART, "web-0", vm_ids={"web-0": uuid_of("unknown")})))
+    assert number(pair, "web-0") != before
+
+
+def test_a_stopped_service_goes_on_after_its_next_start(pair: Pair) -> None:
+    domain, driver = pair.make("web-0", disks={}), pair.driver()
+    task = pair.task(Kind.RESTART, "web-0", grace=600)
+    call = Running(driver, task)
+    until(lambda: kept(domain).mark is not None)
+    driver.stop()
+    outcome = call.outcome()
+    assert isinstance(outcome, NotYet)
+    assert (outcome.done, outcome.waiting) == ((), {})
+    before = number(pair, "web-0")
+    done(pair.carry_out(replace(task, shutdown_timeouts={"web-0": timedelta(0)})))
+    assert number(pair, "web-0") != before

@@ -81,7 +81,8 @@ class Hypervisors:
     def machine(self, *words: str, operation: str = "o-1") -> int:
         env = {"PATH": f"{self.folder}/bin:{os.environ['PATH']}", "HOSTS": str(self.folder)}
         script = str(self.folder / "machine")
-        return subprocess.run([script, *words], env={**env, "FORENOTICE_OPERATION": operation}, check=False).returncode
+        env |= {"FORENOTICE_OPERATION": operation, "FORENOTICE_SHUTDOWN_TIMEOUT": "60"}
+        return subprocess.run([script, *words], env=env, check=False).returncode
 
     @property
     def asked(self) -> list[str]:

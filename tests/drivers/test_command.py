@@ -4,7 +4,7 @@ import os
 import threading
 import time
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
@@ -31,6 +31,8 @@ MOVE = Task(
     events={"web-0": "E-1", "db": "E-2"},
     address="10.0.0.1",
     target_addresses={"web-0": "10.0.0.2", "db": None},
+    duration=5,
+    shutdown_timeouts={"web-0": timedelta(seconds=90)},
 )
 
 
@@ -79,6 +81,8 @@ def test_and_as_variables_and_little_else(monkeypatch: pytest.MonkeyPatch) -> No
         "FORENOTICE_KIND": "live-migration",
         "FORENOTICE_HOST": "host-a",
         "FORENOTICE_ATTEMPT": "2",
+        "FORENOTICE_DURATION": "5",
+        "FORENOTICE_SHUTDOWN_TIMEOUT": "90",
         "FORENOTICE_VMS": "web-0",
         "FORENOTICE_HOST_ADDRESS": "10.0.0.1",
         "FORENOTICE_TARGET_ADDRESS": "10.0.0.2",

@@ -29,6 +29,8 @@ TASK = Task(
     events={"web-0": "E-1", "db": "E-2"},
     address="10.0.0.1",
     target_addresses={"web-0": "10.0.0.2", "db": None},
+    duration=5,
+    shutdown_timeouts={"web-0": timedelta(seconds=90), "db": timedelta(0)},
     result_token="fnc_token",
 )
 DONE = {"done": ["web-0", "db"]}
@@ -73,9 +75,24 @@ def test_the_task_is_told_signed_and_answered_at_once(outside: receiver.Receiver
         "host": "host-a",
         "host_address": "10.0.0.1",
         "started_at": "2026-01-05T12:30:00Z",
+        "duration_seconds": 5,
         "vms": [
-            {"name": "web-0", "vm_id": "1234", "event": "E-1", "target": "host-b", "target_address": "10.0.0.2"},
-            {"name": "db", "vm_id": "5678", "event": "E-2", "target": "host-c", "target_address": None},
+            {
+                "name": "web-0",
+                "vm_id": "1234",
+                "event": "E-1",
+                "target": "host-b",
+                "target_address": "10.0.0.2",
+                "shutdown_timeout_seconds": 90,
+            },
+            {
+                "name": "db",
+                "vm_id": "5678",
+                "event": "E-2",
+                "target": "host-c",
+                "target_address": None,
+                "shutdown_timeout_seconds": 0,
+            },
         ],
     }
 

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from forenotice.core import lifecycle, placement
 from forenotice.core.draft import Draft
+from forenotice.core.fleet import SHUTDOWN_TIMEOUT
 from forenotice.core.lifecycle import RECHECK
 from forenotice.core.operations import Kind, Operation, Status
 from forenotice.core.timing import STARTED_SHOWN
@@ -38,6 +39,9 @@ class Task:
     """By VM: how long it may take to shut down before it is powered off."""
     result_token: str = field(default="", repr=False, compare=False)
     """Lets its bearer report the result of this call."""
+
+    def shutdown_seconds(self, vm: str) -> int:
+        return int(self.shutdown_timeouts.get(vm, SHUTDOWN_TIMEOUT).total_seconds())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -80,6 +80,7 @@ def facts(task: Task) -> dict[str, str]:
         "host": task.host,
         "host_address": task.address or "",
         "attempt": str(task.attempt),
+        "duration": str(task.duration),
         "vms": " ".join(task.vms),
         "targets": " ".join(f"{name}={task.targets[name]}" for name in task.vms if name in task.targets),
         "events": " ".join(dict.fromkeys(task.events[name] for name in task.vms if name in task.events)),
@@ -93,6 +94,7 @@ def _facts_of_vm(task: Task, vm: str) -> dict[str, str]:
         "target": task.targets.get(vm, ""),
         "target_address": task.target_addresses.get(vm) or "",
         "event": task.events.get(vm, ""),
+        "shutdown_timeout": str(task.shutdown_seconds(vm)),
     }
 
 

@@ -15,8 +15,8 @@ from forenotice.core.selectors import Selector
 from forenotice.core.timing import Retries
 from forenotice.settings.values import Span
 
-OF_TASK = frozenset({"operation", "kind", "host", "host_address", "attempt"})
-OF_VM = frozenset({"vm", "vm_id", "event"})
+OF_TASK = frozenset({"operation", "kind", "host", "host_address", "attempt", "duration"})
+OF_VM = frozenset({"vm", "vm_id", "event", "shutdown_timeout"})
 OF_MOVE = frozenset({"target", "target_address"})
 OURS = "FORENOTICE_"
 """The service's own variables may be secret, and are not passed on."""

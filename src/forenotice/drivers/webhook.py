@@ -180,6 +180,7 @@ def document(task: Task) -> dict[str, object]:
         "host": task.host,
         "host_address": task.address,
         "started_at": task.started_at,
+        "duration_seconds": task.duration,
         "vms": [
             {
                 "name": name,
@@ -187,6 +188,7 @@ def document(task: Task) -> dict[str, object]:
                 "event": task.events.get(name),
                 "target": task.targets.get(name),
                 "target_address": task.target_addresses.get(name),
+                "shutdown_timeout_seconds": task.shutdown_seconds(name),
             }
             for name in task.vms
         ],

@@ -52,7 +52,9 @@ FORBIDDEN = {
         ("control_socket", "data_directory", "descriptors", "garbage_collection", "logs", "runtime"),
         SHELLS | {"service", "store", "drivers", "delivery"},
     ),
-    **dict.fromkeys(("settings", "signatures", "ssrf"), SHELLS | {"service", "store", "drivers", "delivery"}),
+    **dict.fromkeys(
+        ("network", "settings", "signatures", "ssrf"), SHELLS | {"service", "store", "drivers", "delivery"}
+    ),
     # These put the rest together.
     **dict.fromkeys(("__init__", "__main__", "cli", "demo", "serving"), frozenset[str]()),
 }

@@ -30,6 +30,7 @@ watch
 history prune
 subscription add|set|list|show|remove|resume|replay|test
 fleet apply|diff|export
+network rules
 token create|list|rotate|revoke
 backup
 restore

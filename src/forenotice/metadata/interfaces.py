@@ -7,8 +7,11 @@ import socket
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
+from typing import TypeVar
 
 from forenotice.runtime import start_thread
+
+T = TypeVar("T")
 
 CLONE_NEWNET = 0x40000000
 
@@ -34,20 +37,19 @@ def bind(listening: socket.socket, interface: str, netns: Path | None) -> None:
         raise UnusableError(f"there is no interface {interface} in {where}: `ip link` shows those there are") from None
 
 
-def call_in(netns: Path, work: Callable[[], None]) -> None:
+def call_in(netns: Path, work: Callable[[], T]) -> T:
     """In a thread of its own, for what a thread opens is in the network namespace that the thread has entered."""
-    outcome: Future[None] = Future()
+    outcome: Future[T] = Future()
 
     def run() -> None:
         try:
             _enter(netns)
-            work()
-            outcome.set_result(None)
+            outcome.set_result(work())
         except BaseException as error:
             outcome.set_exception(error)
 
     start_thread(run, "forenotice-netns")
-    outcome.result()
+    return outcome.result()
 
 
 def _enter(netns: Path) -> None:

@@ -1,0 +1,310 @@
+"""On a bridge with our rules nobody is taken for another VM. Each attack is first shown to work without them."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+from tests.acceptance.running import until
+from tests.metadata.running import APPROVAL, EVENT_ID
+from tests.namespaces import require_namespaces
+from tests.network import frames
+from tests.network.bridge import BLOCKED, ENDPOINT, ENDPOINT6, Machine, Network, assert_silence, network
+
+from forenotice.network.rules import METADATA
+from forenotice.settings import Address
+
+
+@pytest.fixture(scope="module")
+def built() -> Iterator[Network]:
+    require_namespaces("nft", "curl")
+    with network() as made, made.with_endpoint():
+        yield made
+
+
+@pytest.fixture
+def bridge(built: Network) -> Network:
+    """Without rules, and as if nobody had ever done anything wrong."""
+    built.unload()
+    built.forget()
+    built.server.guests.approvals.clear()
+    built.learn()
+    return built
+
+
+def test_each_vm_gets_its_own_document(bridge: Network) -> None:
+    for rules in (False, True):
+        if rules:
+            bridge.load()
+        for at in (ENDPOINT, ENDPOINT6):
+            assert (bridge.web.ask(at=at), bridge.db.ask(at=at)) == ("web-0", "db")
+            assert EVENT_ID in bridge.web.ask("events", at=at)
+            assert EVENT_ID not in bridge.db.ask("events", at=at)
+    bridge.web.ask("events", body=APPROVAL.decode())
+    assert [each.vm for each in bridge.server.guests.approvals] == ["web-0"]
+    # All else goes on as before.
+    assert bridge.web.reaches(bridge.db.addresses[0])
+    assert bridge.web.reaches(bridge.db.addresses[1])
+    assert bridge.web.reaches(bridge.stranger.addresses[0])
+    assert bridge.web.reaches(bridge.outside.addresses[0])
+
+
+@pytest.mark.parametrize(("attacker", "version"), [("db", 4), ("db", 6), ("stranger", 4), ("stranger", 6)])
+def test_a_spoofed_address_gets_nothing(bridge: Network, attacker: str, version: int) -> None:
+    thief: Machine = getattr(bridge, attacker)
+    stolen, at = (bridge.web.addresses[0], ENDPOINT) if version == 4 else (bridge.web.addresses[1], ENDPOINT6)
+    # The owner is away, so that nobody contradicts.
+    bridge.web.run("ip", "link", "set", "eth0", "down")
+    thief.run("ip", "address", "add", stolen, "dev", "eth0", *(["nodad"] if version == 6 else []))
+    try:
+        bridge.host.run("ip", "neigh", "flush", "all")
+        assert thief.ask(source=stolen, at=at) == "web-0"
+        assert EVENT_ID in thief.ask("events", source=stolen, at=at)
+        thief.ask("events", source=stolen, at=at, body=APPROVAL.decode())
+        assert [each.vm for each in bridge.server.guests.approvals] == ["web-0"]
+
+        bridge.load()
+        bridge.server.guests.approvals.clear()
+        polls = bridge.server.server.counters.polls_2xx
+        assert_silence(
+            *(partial(thief.ask, "events", source=stolen, at=at, body=body) for body in ("", APPROVAL.decode()))
+        )
+        assert bridge.server.server.counters.polls_2xx == polls
+        assert bridge.server.guests.approvals == []
+    finally:
+        thief.run("ip", "address", "del", stolen, "dev", "eth0")
+        bridge.web.run("ip", "link", "set", "eth0", "up")
+        bridge.web.run("ip", "address", "replace", f"{bridge.web.addresses[1]}/64", "dev", "eth0", "nodad")
+        bridge.web.run("ip", "route", "replace", "default", "via", bridge.host.addresses[0])
+        bridge.web.run("ip", "route", "replace", ENDPOINT, "dev", "eth0")
+    assert until(lambda: bridge.web.ask(at=at, seconds=BLOCKED)) == "web-0"
+    if attacker == "db":
+        assert bridge.db.ask(at=at) == "db"
+
+
+CLAIMS = [
+    # Who claims what, and who would believe it; with a tag that receivers take off, or without.
+    ("db", "the endpoint", 4, "web", False),
+    ("db", "the endpoint", 6, "web", False),
+    ("db", "the gateway", 4, "web", False),
+    ("db", "another VM", 4, "host", False),
+    ("db", "another VM", 4, "host", True),
+    ("db", "another VM", 6, "host", False),
+    ("stranger", "the endpoint", 4, "web", False),
+    ("stranger", "the endpoint", 4, "web", True),
+    ("stranger", "the endpoint", 6, "web", True),
+    ("stranger", "another VM", 4, "host", False),
+    ("stranger", "another VM", 4, "host", True),
+    ("stranger", "another VM", 6, "host", True),
+]
+
+
+@pytest.mark.parametrize(("attacker", "claim", "version", "believer", "tagged"), CLAIMS)
+def test_a_claim_to_anothers_address_diverts_nothing(
+    bridge: Network, attacker: str, claim: str, version: int, believer: str, tagged: bool
+) -> None:
+    liar: Machine = getattr(bridge, attacker)
+    victim: Machine = getattr(bridge, believer)
+    pairs = {
+        "the endpoint": (ENDPOINT, ENDPOINT6),
+        "the gateway": bridge.host.addresses,
+        "another VM": bridge.web.addresses,
+    }
+    address = pairs[claim][version == 6]
+    assert bridge.web.reaches(bridge.host.addresses[version == 6])
+    before = until(lambda: victim.neighbour(address))
+    assert before == (bridge.web.mac if claim == "another VM" else bridge.host.mac)
+    sender = frames.link_local(liar.mac)
+    lie = frames.arp(liar.mac, address) if version == 4 else frames.advert(liar.mac, sender, address)
+    if tagged:
+        lie = frames.tagged(lie)
+
+    def told() -> str | None:
+        liar.raw.send(lie)
+        return victim.neighbour(address)
+
+    until(lambda: told() == liar.mac, what=f"without rules {attacker} diverts {address}")
+    victim.run("ip", "neigh", "flush", "all")
+    bridge.load()
+    assert bridge.web.ask(at=(ENDPOINT, ENDPOINT6)[version == 6]) == "web-0"
+    for _ in range(5):
+        liar.raw.send(lie)
+    # What it sends afterwards has arrived, so all of it would have.
+    assert liar.reaches(bridge.web.addresses[0])
+    assert victim.neighbour(address) in (before, None)
+    assert bridge.web.ask(at=(ENDPOINT, ENDPOINT6)[version == 6]) == "web-0"
+
+
+@pytest.mark.parametrize("attacker", ["db", "stranger"])
+def test_a_foreign_mac_is_dropped(bridge: Network, attacker: str) -> None:
+    """The bridge learns where a MAC is from any frame, and sends there what is for that MAC."""
+    liar: Machine = getattr(bridge, attacker)
+    port = {"db": "tap-db", "stranger": "tap-x"}[attacker]
+
+    def place() -> str:
+        lines = bridge.host.run("bridge", "fdb", "show", "br", "br0").splitlines()
+        return next((line.split()[2] for line in lines if line.startswith(bridge.web.mac)), "")
+
+    assert place() == "tap-web"
+    lie = frames.ethernet(bridge.web.mac, frames.LLDP, b"here I am")
+    liar.raw.send(lie)
+    until(lambda: place() == port, what="without rules the bridge believes it")
+    bridge.load()
+    assert bridge.web.ask() == "web-0"
+    assert place() == "tap-web"
+    for _ in range(5):
+        liar.raw.send(lie)
+    assert liar.reaches(bridge.host.addresses[0])
+    assert place() == "tap-web"
+
+
+def test_what_a_vm_may_send(bridge: Network) -> None:
+    """Whether each frame reaches another VM: without rules all of them do."""
+    mac, (own, own6), (other, other6) = bridge.web.mac, bridge.web.addresses, bridge.db.addresses
+    local = frames.link_local(mac)
+    everybody, dhcp, rest = "255.255.255.255", (68, 67), bytes(12)
+    router = frames.icmpv6(mac, local, frames.ROUTER_ADVERT, rest)
+    allowed = {
+        "its own ARP": frames.arp(mac, own),
+        "the search for an address that nobody has": frames.arp(mac, "0.0.0.0", target="10.7.0.99", operation=1),
+        "its announcement after a migration": frames.rarp(mac),
+        "its own IPv4": frames.udp(mac, own, everybody, (4000, 4000)),
+        "the search for a DHCP server": frames.udp(mac, "0.0.0.0", everybody, dhcp),
+        "its own neighbour advertisement": frames.advert(mac, own6, own6),
+        "the same, for its link-local address": frames.advert(mac, local, local),
+        "the search for a neighbour": frames.solicit(mac, own6, other6),
+        "the search for duplicates": frames.solicit(mac, "::", own6),
+        "its own IPv6": frames.udp(mac, own6, "ff02::1", (4000, 4000)),
+    }
+    forbidden = {
+        "another MAC": frames.arp("52:54:00:07:77:77", own),
+        "another MAC inside ARP": frames.arp(mac, own, hardware=bridge.db.mac),
+        "another's ARP": frames.arp(mac, other),
+        "another's ARP request": frames.arp(mac, other, target="10.7.0.1", operation=frames.REQUEST),
+        "the endpoint's ARP": frames.arp(mac, ENDPOINT),
+        "another's IPv4": frames.udp(mac, other, everybody, (4000, 4000)),
+        "the endpoint's IPv4": frames.udp(mac, ENDPOINT, everybody, (80, 4000)),
+        "no address, but not for DHCP": frames.udp(mac, "0.0.0.0", everybody, (4000, 4000)),
+        "offers of a DHCP server": frames.udp(mac, own, everybody, (67, 68)),
+        "another's neighbour advertisement": frames.advert(mac, own6, other6),
+        "the endpoint's neighbour advertisement": frames.advert(mac, local, ENDPOINT6),
+        "that of a link-local address": frames.advert(mac, local, frames.link_local(bridge.host.mac)),
+        "another's IPv6": frames.udp(mac, other6, "ff02::1", (4000, 4000)),
+        "another link-local address": frames.udp(mac, "fe80::1", "ff02::1", (4000, 4000)),
+        "no IPv6 address, but not to find one": frames.udp(mac, "::", "ff02::1", (4000, 4000)),
+        "advertisements of a router": router,
+        "redirects": frames.icmpv6(mac, local, frames.REDIRECT, rest + bytes(24)),
+        "offers of a DHCPv6 server": frames.udp(mac, own6, "ff02::1", (547, 546)),
+        "what is neither ARP nor IP": frames.ethernet(mac, frames.LLDP, b"switch"),
+        "its own in a VLAN": frames.tagged(frames.arp(mac, own), 7),
+        "another's with a priority": frames.tagged(frames.arp(mac, other)),
+        "another's in two tags": frames.tagged(frames.tagged(frames.arp(mac, other))),
+    }
+    for name, frame in (allowed | forbidden).items():
+        assert bridge.arrives(bridge.web, frame, bridge.db), f"without rules: {name}"
+    bridge.load()
+    found = {name: bridge.arrives(bridge.web, frame, bridge.db) for name, frame in (allowed | forbidden).items()}
+    assert found == dict.fromkeys(allowed, True) | dict.fromkeys(forbidden, False)
+
+
+def test_what_others_on_the_bridge_may_send(bridge: Network) -> None:
+    """A port that is not in the rules may do as it likes, but be neither a VM nor the endpoint."""
+    mac, (own, own6), (other, other6) = bridge.stranger.mac, bridge.stranger.addresses, bridge.web.addresses
+    everybody = "255.255.255.255"
+    allowed = {
+        "its own ARP": frames.arp(mac, own),
+        "any other ARP": frames.arp(mac, "10.7.0.200"),
+        "a MAC of its own": frames.arp("52:54:00:07:77:77", own),
+        "a VLAN": frames.tagged(frames.arp(mac, own), 7),
+        "switches' own": frames.ethernet(mac, frames.LLDP, b"switch"),
+        "DHCP": frames.udp(mac, own, everybody, (67, 68)),
+        "its neighbour advertisement": frames.advert(mac, own6, own6),
+    }
+    forbidden = {
+        "the endpoint's ARP": frames.arp(mac, ENDPOINT),
+        "the same with a priority": frames.tagged(frames.arp(mac, ENDPOINT)),
+        "the same in two tags": frames.tagged(frames.tagged(frames.arp(mac, ENDPOINT))),
+        "the endpoint's neighbour advertisement": frames.advert(mac, own6, ENDPOINT6),
+        "the endpoint's IPv4": frames.udp(mac, ENDPOINT, everybody, (80, 4000)),
+        "the endpoint's IPv6": frames.udp(mac, ENDPOINT6, "ff02::1", (80, 4000)),
+        "a VM's MAC": frames.arp(bridge.web.mac, own),
+    }
+    for name, frame in (allowed | forbidden).items():
+        assert bridge.arrives(bridge.stranger, frame, bridge.db), f"without rules: {name}"
+    bridge.load()
+    found = {name: bridge.arrives(bridge.stranger, frame, bridge.db) for name, frame in (allowed | forbidden).items()}
+    assert found == dict.fromkeys(allowed, True) | dict.fromkeys(forbidden, False)
+    # An uplink may bring a VM that has moved to another host, but the endpoint is here all the same.
+    bridge.load(uplinks=("tap-x",))
+    moved = {"a VM's MAC": frames.arp(bridge.web.mac, own), "a VM's ARP": frames.arp(mac, other)}
+    found = {name: bridge.arrives(bridge.stranger, frame, bridge.db) for name, frame in (moved | forbidden).items()}
+    assert [name for name, arrived in found.items() if arrived] == [*moved, "the endpoint's IPv4"]
+    # This machine believes the port of its VM.
+    bridge.forget()
+    assert bridge.web.ask() == "web-0"
+    bridge.stranger.raw.send(frames.arp(mac, other))
+    bridge.stranger.raw.send(frames.advert(mac, own6, other6))
+    assert bridge.stranger.reaches(bridge.host.addresses[0])
+    assert bridge.host.neighbour(other) in (bridge.web.mac, None)
+
+
+def test_nobody_else_reaches_the_endpoint(bridge: Network) -> None:
+    unknown = "No VM is known"
+    others = (bridge.stranger, bridge.outside)
+    for each in others:
+        assert unknown in each.ask()
+    bridge.load()
+    assert_silence(*(each.ask for each in others))
+    for each in others:
+        assert each.reaches(bridge.host.addresses[0])
+    # From the host itself it is, as by a probe.
+    assert unknown in bridge.host.ask()
+    assert bridge.web.ask() == "web-0"
+
+
+def test_guests_are_led_to_where_the_service_listens(bridge: Network) -> None:
+    """Where the host does not have the metadata address itself, and guests send everything to their gateway."""
+    gateway = bridge.host.addresses[0]
+    guests = (bridge.web, bridge.db, bridge.stranger)
+    bridge.host.run("ip", "address", "del", f"{ENDPOINT}/32", "dev", "br0")
+    for guest in guests:
+        guest.run("ip", "route", "del", ENDPOINT)
+    try:
+        with bridge.serving(f"{gateway}:8254"):
+            assert_silence(bridge.web.ask)
+            assert "No VM is known" in bridge.outside.ask(at=f"{gateway}:8254")
+            bridge.load(endpoints=(METADATA,), to=Address(host=gateway, port=8254))
+            assert (bridge.web.ask(), bridge.db.ask()) == ("web-0", "db")
+            others = (bridge.stranger.ask, bridge.outside.ask)
+            assert_silence(*others, *(partial(ask, at=f"{gateway}:8254") for ask in others))
+    finally:
+        bridge.host.run("ip", "address", "add", f"{ENDPOINT}/32", "dev", "br0")
+        for guest in guests:
+            guest.run("ip", "route", "add", ENDPOINT, "dev", "eth0")
+
+
+def test_answers_of_one_hop_do_not_pass_a_router(bridge: Network) -> None:
+    """Such as the VM itself, for a container behind it."""
+    container = Machine("container", "eth0", "52:54:00:09:00:02", "10.9.0.2")
+    try:
+        bridge.web.run(
+            *("ip", "link", "add", "c0", "type", "veth", "peer", "name", "eth0", "netns", str(container.pid))
+        )
+        bridge.web.run("ip", "address", "add", "10.9.0.1/24", "dev", "c0")
+        bridge.web.run("ip", "link", "set", "c0", "up")
+        bridge.web.run("sysctl", "-qw", "net.ipv4.ip_forward=1")
+        masquerade = "table ip t { chain c { type nat hook postrouting priority srcnat; oifname eth0 masquerade; }; }"
+        bridge.web.run("nft", "-f", "-", input=masquerade)
+        container.run("ip", "address", "add", "10.9.0.2/24", "dev", "eth0")
+        container.run("ip", "link", "set", "eth0", "up")
+        container.run("ip", "route", "add", "default", "via", "10.9.0.1")
+        bridge.load()
+        bridge.host.run("ip", "address", "add", "10.7.0.80/32", "dev", "br0")
+        with bridge.serving("onehop:10.7.0.80:80"):
+            assert container.ask() == "web-0"
+            assert bridge.web.ask(at="10.7.0.80") == "web-0"
+            assert_silence(partial(container.ask, at="10.7.0.80"))
+    finally:
+        bridge.web.attempt("ip", "link", "del", "c0")
+        bridge.web.attempt("nft", "delete", "table", "ip", "t")
+        bridge.host.attempt("ip", "address", "del", "10.7.0.80/32", "dev", "br0")
+        container.close()

@@ -21,7 +21,8 @@ def test_a_full_disk_does_not_end_the_service() -> None:
     code = """
 import sys
 from forenotice import settings, demo
-demo.show(settings.Address(host="127.0.0.1", port=8254), "127.0.0.1:8255", settings.load({"demo": True}, {}))
+at = settings.Address(host="127.0.0.1", port=8254)
+demo.show(demo.text(at, "127.0.0.1:8255", settings.load({"demo": True}, {})))
 sys.stdout.flush()
 """
     with Path("/dev/full").open("w") as full:

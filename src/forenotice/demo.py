@@ -17,9 +17,9 @@ from forenotice.service.service import Service
 from forenotice.settings import Address, Settings, table
 
 
-def show(guests_at: Address | Path, operators_at: str, settings: Settings, once: str | None = None) -> None:
+def show(words: str) -> None:
     try:
-        print(text(guests_at, operators_at, settings, once), flush=True)
+        print(words, flush=True)
     except OSError as error:
         log.warning("The lines to try next cannot be written", action="demo.unwritten", reason=str(error))
         # What is left in the buffer would fail once more at the end.
@@ -38,11 +38,12 @@ def text(guests_at: Address | Path, operators_at: str, settings: Settings, once:
     url = f"{base}/metadata/scheduledevents?api-version=2020-07-01"
     prefix = "".join(f"{name}={shlex.quote(value)} " for name, value in _variables(settings))
     portal = f"{_scheme(settings)}://{operators_at}"
+    sign_in = link(operators_at, settings, once) if once else ""
     return f"""
 forenotice serves a demo fleet: guests at {guests_at}, operators at {portal}.
 You are {vm}{"" if settings.metadata[0].vm else others}.
 
-{_link(portal, once)}In another terminal (. .venv/bin/activate first), try:
+{sign_in}In another terminal (. .venv/bin/activate first), try:
 
   {curl} -H Metadata:true '{url}'
   {prefix}forenotice vm restart {vm}
@@ -57,12 +58,10 @@ To start afresh: rm -r {shlex.quote(str(settings.directory))}
 """
 
 
-def _link(portal: str, once: str | None) -> str:
-    if once is None:
-        return ""
+def link(operators_at: str, settings: Settings, once: str) -> str:
     return f"""Open this in a browser within 15 minutes; it signs you in, once:
 
-  {portal}/sign-in?once={once}
+  {_scheme(settings)}://{operators_at}/sign-in?once={once}
 
 """
 

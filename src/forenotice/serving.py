@@ -140,7 +140,9 @@ async def _serve(settings: Settings, options: Options, tls: SSLContext | None, r
             thread.start()
             workers.push_async_callback(asyncio.to_thread, thread.stop)
         if settings.demo:
-            demo.show(metadata.bound[0], str(operators_at), settings, once.secret if once else None)
+            demo.show(demo.text(metadata.bound[0], str(operators_at), settings, once.secret if once else None))
+        elif once:
+            demo.show(demo.link(str(operators_at), settings, once.secret))
         log.info("Serving", action="serve.started", **listeners, speed=settings.speed)
         await told
         log.info("Stopping", action="serve.stopping")
@@ -357,8 +359,9 @@ def _local_socket(settings: Settings) -> socket.socket | None:
 
 
 def _once(settings: Settings) -> SignInLink | None:
-    """For the user who runs the demo on this machine and sees its output."""
-    if not settings.demo or not control_tls.is_loopback(settings.control.host) or not settings.token_file.is_file():
+    """For the user who runs this on this machine and sees its output."""
+    here = control_tls.is_loopback(settings.control.host)
+    if not settings.sign_in_link or not here or not settings.token_file.is_file():
         return None
     return SignInLink(settings.token_file.read_text().strip())
 

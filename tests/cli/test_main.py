@@ -29,7 +29,7 @@ rollout plan|start|wait|list|show|hosts|explain|pause|resume|cancel
 watch
 history prune
 subscription add|set|list|show|remove|resume|replay|test
-fleet apply|diff|export
+fleet apply|diff|export|drift
 network rules
 token create|list|rotate|revoke
 backup
@@ -41,6 +41,7 @@ agent run|check|status
 emulate
 emulator state|play|event|events|explain|wait|approve|cancel
 emulator advance|step|pause|resume|fault|faults|requests|endpoint|reset
+lab up|status|console|down
 record
 replay
 conformance

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from forenotice.lab import hosts, image, packages
+from forenotice.core import errors
+from forenotice.lab import hosts, image, lab, packages
 
 
 @pytest.fixture(scope="session")
@@ -16,7 +17,8 @@ def needed() -> None:
     try:
         packages.require()
         image.find_kernel()
-    except packages.MissingError as error:
+        lab.require_library()
+    except errors.RefusedError as error:
         if os.environ.get("CI") == "true":
             raise
         pytest.skip(error.message)

@@ -34,7 +34,7 @@ with hosts.Host.start("host-a", place / "a", number=1, bound=True) as one:
     with hosts.Host.start("host-b", place / "b", number=2, beside=one, bound=True) as other:
         hosts.connect(one, other)
         print(one.libvirtd is not None, other.libvirtd is not None, flush=True)
-        print((place / "a" / "libvirtd.log").read_text())
+        print((place / "a" / "log" / "libvirtd.log").read_text())
 """
 
 

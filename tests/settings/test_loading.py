@@ -93,7 +93,7 @@ def test_a_file_may_hold_switches_and_the_settings_of_every_command(tmp_path: Pa
     assert settings.load(flags, {}).demo is True
     operator = settings.load_operator(flags, {"FORENOTICE_DATA": "/d"})
     assert (operator.control_url, operator.token) == ("https://nb.example", "fn_x")
-    assert operator.directories == (Path("/d"), Path("/d/demo"))
+    assert operator.directories == (Path("/d"), Path("/d/demo"), Path("/d/lab"))
     assert settings.load_guest(flags, {}).endpoint == "http://[::1]:8254"
 
 

@@ -42,6 +42,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "agent": ("agent.app", "The agent in a VM: prepares for events, approves them, recovers afterwards."),
     "emulate": ("emulator.emulate", "Emulate the platform for guests, by a scenario or as you drive it, until Ctrl-C."),
     "emulator": ("emulator.app", "Drive a running emulator: events, time, faults."),
+    "lab": ("lab.app", "Real VMs on this machine: libvirt hosts, guests that poll and approve, and the service."),
     "record": (
         "recording.record",
         "Record the responses of a metadata endpoint whenever they change; approves nothing.",

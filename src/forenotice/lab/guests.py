@@ -14,6 +14,7 @@ import msgspec
 
 from forenotice.lab import hosts, packages
 from forenotice.lab.image import Kernel
+from forenotice.programs import process
 
 MEMORY = 128
 """MiB"""
@@ -24,7 +25,7 @@ FIRST = 10
 MOST = 200
 TAIL = 64 * 1024
 KVM_SECONDS = 5.0
-"""Where KVM works, a guest has booted after less than one."""
+"""Where KVM works, a guest boots within one."""
 DOMAIN = """\
 <domain type={type}>
   <name>{name}</name>
@@ -96,8 +97,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     booted: bool = False
     prepares: str | None = None
     approved: str | None = None
-    recovered: str | None = None
-    """The id of the event that the guest prepares for, has approved, or has recovered from; only our agent recovers."""
+    """The id of the event that the guest prepares for, or has approved."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,6 +181,15 @@ class Guest:
         """The last line that it writes each second."""
         return next((report for report in reversed(list(self.reports(TAIL))) if report.clock is not None), None)
 
+    @property
+    def last_words(self) -> str:
+        """The last line on its console."""
+        with suppress(FileNotFoundError), self.console.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
+            lines = file.read().decode(errors="replace").split("\n")
+            return next((process.plain(line).strip() for line in reversed(lines) if line.strip()), "")
+        return ""
+
 
 def read(line: bytes) -> Report | None:
     """None: the kernel's words, or a line that is not complete."""
@@ -195,13 +204,14 @@ def accelerator(kernel: Kernel, initrd: Path) -> str:
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
         return "qemu"
     devices = ("-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio", "-no-reboot")
-    command = [packages.program("qemu-system-x86_64"), "-accel", "kvm", "-m", str(MEMORY), *devices]
-    image = ("-kernel", str(kernel.file), "-initrd", str(initrd), "-append", "console=ttyS0 quiet fn.gateway=127.0.0.1")
+    # However we end, it ends with us.
+    bound = (packages.program("setpriv"), "--pdeathsig", "KILL")
+    command = [*bound, packages.program("qemu-system-x86_64"), "-accel", "kvm", "-m", str(MEMORY), *devices]
+    image = ("-kernel", str(kernel.file), "-initrd", str(initrd), "-append", "console=ttyS0 quiet fn.end=yes")
     try:
-        subprocess.run(  # noqa: S603
+        done = subprocess.run(  # noqa: S603
             [*command, *image], check=False, capture_output=True, stdin=subprocess.DEVNULL, timeout=KVM_SECONDS
         )
-    except subprocess.TimeoutExpired as error:
-        # Guests do not end by themselves.
-        return "kvm" if any(map(read, (error.output or b"").splitlines())) else "qemu"
-    return "qemu"
+    except subprocess.TimeoutExpired:
+        return "qemu"
+    return "kvm" if any(map(read, done.stdout.splitlines())) else "qemu"

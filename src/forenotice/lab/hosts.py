@@ -20,7 +20,7 @@ import msgspec
 
 from forenotice.control_socket import LONGEST
 from forenotice.core import errors
-from forenotice.lab import host_process, packages
+from forenotice.lab import host_process, packages, processes
 from forenotice.lab.processes import Process
 
 BRIDGE = "br0"
@@ -44,7 +44,7 @@ unix_sock_ro_perms = "0700"
 auth_unix_rw = "none"
 auth_unix_ro = "none"
 host_uuid = "{uuid}"
-log_outputs = "3:file:{log}"
+log_outputs = "3:file:/var/log/libvirt/libvirtd.log"
 """
 QEMU = """\
 user = "root"
@@ -118,7 +118,7 @@ class Host:
             if not first:
                 raise HostError(f"host {name} cannot be started: {_why(starter, directory)}")
             recorded = Recorded(name=name, number=number, sockets=str(sockets), process=Process.of(int(first)))
-            (directory / FILE).write_bytes(msgspec.json.encode(recorded))
+            processes.keep(directory / FILE, recorded)
             _tell(starter, _order(name, directory, sockets, own))
             if output.readline().encode() != host_process.READY:
                 raise HostError(f"host {name} cannot be started: {_why(starter, directory)}")
@@ -242,9 +242,8 @@ def _ip(host: Host, *arguments: str) -> None:
 
 def _configure(name: str, directory: Path, sockets: Path, number: int) -> None:
     etc = directory / "etc"
-    log = directory / "libvirtd.log"
     own = uuid.uuid5(uuid.NAMESPACE_URL, str(directory.absolute()))
-    (etc / "libvirtd.conf").write_text(LIBVIRTD.format(sockets=sockets, uuid=own, log=log))
+    (etc / "libvirtd.conf").write_text(LIBVIRTD.format(sockets=sockets, uuid=own))
     (etc / "qemu.conf").write_text(QEMU.format(address=address(number)))
     # libvirtd wants a user and a group that only some packages of it make.
     users, groups = [entry.pw_name for entry in pwd.getpwall()], [entry.gr_name for entry in grp.getgrall()]

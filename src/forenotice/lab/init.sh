@@ -10,7 +10,7 @@ mount -t devtmpfs dev /dev
 while read -r module; do insmod "/lib/modules/$module"; done </lib/modules/order
 
 # What the host told on the kernel's command line: fn.name=vm-0 fn.address=10.77.0.10/16 and so on.
-name=guest address= gateway= prepare=2 approve=yes
+name=guest address= gateway= prepare=2 approve=yes end=no
 for word in $(cat /proc/cmdline); do
     case $word in
         fn.name=*) name=${word#*=} ;;
@@ -18,6 +18,7 @@ for word in $(cat /proc/cmdline); do
         fn.gateway=*) gateway=${word#*=} ;;
         fn.prepare=*) prepare=${word#*=} ;;
         fn.approve=*) approve=${word#*=} ;;
+        fn.end=*) end=${word#*=} ;;
     esac
 done
 hostname "$name"
@@ -42,12 +43,6 @@ read -r boot_id </proc/sys/kernel/random/boot_id
 
 say() { echo "{\"vm\":\"$name\",\"boot_id\":\"$boot_id\",\"uptime\":$(cut -d' ' -f1 /proc/uptime),$1}"; }
 
-if [ "$approve" = yes ] && [ -x /etc/forenotice/run ]; then
-    approve=no # Our agent handles events, and this script only reports.
-    /etc/forenotice/run &
-    echo $! >/tmp/agent.pid
-fi
-
 # One event: EventId and EventType.
 handle() {
     say "\"prepares\":\"$1\",\"type\":\"$2\""
@@ -64,6 +59,7 @@ handle() {
 }
 
 say '"booted":true'
+[ "$end" = no ] || poweroff -f # This guest was only to show that it boots.
 handled= event= status= id=
 while true; do
     date=

@@ -17,7 +17,6 @@ PROGRAMS = {
     "unshare": "util-linux",
     "nsenter": "util-linux",
     "setpriv": "util-linux",
-    "ldd": "libc-bin",
 }
 """Each program, and the package that has it on Debian and Ubuntu."""
 DRIVER = "lib*/*/libvirt/connection-driver/libvirt_driver_qemu.so"
@@ -55,6 +54,11 @@ def require(names: Iterable[str] = PROGRAMS, more: Sequence[str] = ()) -> None:
 def missing(packages: Sequence[str]) -> MissingError:
     named = list(dict.fromkeys(packages))
     return MissingError(
-        f"the lab needs {' and '.join(named)}, which {'is' if len(named) == 1 else 'are'} not installed: "
+        f"the lab needs {all_of(named)}, which {'is' if len(named) == 1 else 'are'} not installed: "
         f"apt-get install --no-install-recommends {' '.join(named)}"
     )
+
+
+def all_of(names: Sequence[str]) -> str:
+    """`a, b and c`"""
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

@@ -3,11 +3,15 @@
 import os
 import select
 import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
-from forenotice.programs import process
+from forenotice.programs import launcher, process
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +66,42 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
             return descriptor
         os.close(descriptor)
         return None
+
+
+def start(
+    argv: Sequence[str],
+    record: Callable[[Process], None],
+    *,
+    environment: Mapping[str, str],
+    output: IO[bytes],
+    errors: IO[bytes],
+) -> "subprocess.Popen[bytes]":
+    """Start a program that goes on when we end; it begins once it is recorded, so that somebody can always end it."""
+    wait, go = os.pipe()
+    try:
+        started = subprocess.Popen(  # noqa: S603
+            [sys.executable, "-I", "-S", launcher.__file__, str(wait), environment.get("LC_CTYPE", ""), *argv],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=errors,
+            env=environment,
+            cwd="/",
+            start_new_session=True,
+            pass_fds=(wait,),
+        )
+        record(Process.of(started.pid))
+        os.write(go, b"\n")
+        return started
+    finally:
+        os.close(wait)
+        os.close(go)
+
+
+def keep(path: Path, value: object) -> None:
+    """As JSON, whole or not at all."""
+    new = path.with_name(f"{path.name}.new")
+    new.write_bytes(msgspec.json.encode(value))
+    os.replace(new, path)
 
 
 def _boot() -> str:

@@ -52,6 +52,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     control_certificate: Path | None
     control_key: Path | None
     control_without_tls: bool
+    sign_in_link: bool
     speed: float
     as_vm: str | None
     guest_rate: float | None
@@ -125,7 +126,25 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def directories(self) -> tuple[Path, ...]:
-        """Of the service, and of its demo."""
+        """Of the service, of its demo, and of its lab."""
+        return (self.data, self.data / "demo", self.data / "lab")
+
+
+class LabSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What `forenotice lab` needs to know."""
+
+    data: Path
+    control: Address
+    speed: float
+    config: Path | None
+
+    @property
+    def directory(self) -> Path:
+        return (self.data / "lab").absolute()
+
+    @property
+    def others(self) -> tuple[Path, ...]:
+        """Directories of services that commands would find before the lab's."""
         return (self.data, self.data / "demo")
 
 
@@ -207,6 +226,7 @@ def _load(kind: type[S], rows: Sequence[Setting], flags: Flags, environ: Mapping
 
 
 load_operator = partial(_load, OperatorSettings, table.OPERATOR)
+load_lab = partial(_load, LabSettings, table.LAB)
 load_guest = partial(_load, GuestSettings, table.GUEST)
 load_agent = partial(_load, AgentSettings, table.AGENT)
 load_emulator = partial(_load, EmulatorSettings, table.EMULATE)

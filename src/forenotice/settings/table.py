@@ -82,6 +82,8 @@ AS = Setting("as", "VM", values.vm_name, field="as_vm", demo="web-0",
     help="Take every caller that is not known otherwise for this VM.")
 METADATA_NAME = Setting("metadata_name", "NAME", values.host_name, repeatable=True,
     help="Name that guests may use for the endpoint, besides an address or localhost; may be repeated.")
+SIGN_IN_LINK = Setting("sign_in_link", "", values.switch, default="false", demo="true",
+    help="Print a link that signs a browser on this machine in as the administrator, once, within 15 minutes.")
 SERVE = (
     DEMO,
     DATA,
@@ -98,6 +100,7 @@ SERVE = (
         help="PEM file with the control plane's certificate; operators then use https."),
     Setting("control_key", "FILE", values.path, help="PEM file with the key of that certificate."),
     CONTROL_WITHOUT_TLS,
+    SIGN_IN_LINK,
     SPEED,
     AS,
     Setting("guest_rate", "N", values.rate, default=str(values.GUEST_RATE), demo="off",
@@ -135,6 +138,12 @@ SERVE = (
         help="console for people, json for machines; auto chooses by whether it goes to a terminal."),
     CONFIG,
 )
+LAB = (
+    DATA,
+    CONTROL,
+    replace(SPEED, in_file=False, default="20", help="Divide every duration of the lab's service by this."),
+    CONFIG,
+)
 CONTROL_URL = Setting("control_url", "URL", values.url, variable_of="control", default="http://127.0.0.1:8255",
     help="Where the control plane answers.")
 OPERATOR = (
@@ -142,7 +151,8 @@ OPERATOR = (
         help="Where the control plane answers; if left out, the socket in the data directory, or with a token "
              "http://127.0.0.1:8255."),
     Setting("token", "TOKEN", values.token,
-        help="Bearer token; without it, the one in the data directory's admin.token or demo/admin.token."),
+        help="Bearer token; without it, the one in the data directory's admin.token, demo/admin.token or "
+             "lab/admin.token."),
     Setting("control_ca", "FILE", values.path,
         help="PEM file with the CA of the control plane's certificate, if the system does not know it."),
     CONTROL_WITHOUT_TLS,

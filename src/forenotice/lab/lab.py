@@ -1,0 +1,353 @@
+"""A lab as a whole: hosts, guests and the service, from `up` to `down`, whoever was killed in between."""
+
+import fcntl
+import os
+import secrets
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from forenotice.core import errors
+from forenotice.lab import guests, hosts, image, packages, processes
+from forenotice.lab.guests import Guest
+from forenotice.lab.hosts import Host
+from forenotice.lab.service import Service
+from forenotice.runtime import Runtime
+
+FILE, LOCK = "lab.json", "lab.lock"
+BOOT_SECONDS = 150.0
+"""An emulated guest on a busy machine takes half a minute."""
+LOOK = 0.1
+MOST_HOSTS = 8
+DRIVER = """\
+driver = "libvirt"
+storage = "shared"
+"""
+LISTENER = f"onehop:{hosts.METADATA}:80@"
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a lab has; kept in `lab.json` from before anything is made."""
+
+    hosts: tuple[str, ...] = ("host-a", "host-b")
+    vms: tuple[str, ...] = ("vm-0",)
+    group: str | None = None
+    """Of all VMs."""
+    memory: int = guests.MEMORY
+    """MiB of each VM."""
+    prepare: float = 2
+    """Seconds that a guest prepares before it approves."""
+    approve: bool = True
+    accelerator: str = ""
+    """`kvm` or `qemu`; empty: KVM is tried."""
+    speed: float = 1
+    control: str = "127.0.0.1:0"
+    driver: str = DRIVER
+    """The driver's file."""
+    flags: tuple[str, ...] = ()
+    """Of the service, besides."""
+    sockets: str = ""
+    kernel: str = ""
+    modules: str = ""
+    ready: bool = False
+
+
+def plan(*, vms: int, hosts: int, **more: Any) -> Plan:
+    """By numbers of VMs and hosts; `more` are fields of the plan."""
+    if not 1 <= hosts <= MOST_HOSTS:
+        raise errors.RefusedError(f"a lab has 1 to {MOST_HOSTS} hosts, not {hosts}")
+    if not 1 <= vms <= guests.MOST:
+        raise errors.RefusedError(f"a lab has 1 to {guests.MOST} VMs, not {vms}")
+    return Plan(
+        hosts=tuple(f"host-{letter}" for letter in "abcdefgh"[:hosts]),
+        vms=tuple(f"vm-{number}" for number in range(vms)),
+        **more,
+    )
+
+
+def _silent(_: str) -> None:
+    """Says nothing."""
+
+
+@dataclass(kw_only=True)
+class Lab:
+    """Made by `up` or `find`; as a context manager it goes down at the end."""
+
+    directory: Path
+    plan: Plan
+    hosts: dict[str, Host] = field(default_factory=dict)
+    bound: bool = False
+
+    # Its life
+
+    @classmethod
+    def up(
+        cls, directory: Path, plan: Plan | None = None, *, bound: bool = False, say: Callable[[str], None] = _silent
+    ) -> "Lab":
+        """Return when every guest has polled. With `bound`, all of it ends with the thread that calls this.
+
+        Unless this process is killed, nothing is left after an error; `remove` removes what there is in any case.
+        """
+        directory = directory.absolute()
+        with _held(directory):
+            if (found := cls.find(directory)) is not None:
+                raise errors.ConflictError(found.sentence)
+            lab = cls(directory=directory, plan=plan or Plan(), bound=bound)
+            lab._keep(sockets=str(_runtime_directory() / f"forenotice-lab-{secrets.token_hex(4)}"))
+            try:
+                lab._make(say)
+            except BaseException:
+                lab._remove()
+                raise
+        return lab
+
+    @classmethod
+    def find(cls, directory: Path) -> "Lab | None":
+        try:
+            plan = msgspec.json.decode((directory / FILE).read_bytes(), type=Plan)
+        except (FileNotFoundError, msgspec.DecodeError):
+            return None
+        found = {name: host for name in plan.hosts if (host := Host.find(directory / "hosts" / name))}
+        return cls(directory=directory, plan=plan, hosts=found)
+
+    def down(self) -> None:
+        """Once more is no mistake."""
+        if self.directory.exists():
+            with _held(self.directory):
+                self._remove()
+
+    def __enter__(self) -> "Lab":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.down()
+
+    @property
+    def is_up(self) -> bool:
+        """All of it."""
+        alive = [host.is_alive for host in self.hosts.values()]
+        return self.plan.ready and self.service.is_alive and len(alive) == len(self.plan.hosts) and all(alive)
+
+    @property
+    def sentence(self) -> str:
+        if self.is_up:
+            return (
+                f"the lab is up, in {self.directory}: `forenotice lab status` shows it, `forenotice lab down` ends it"
+            )
+        return f"a lab in {self.directory} was not ended: run `forenotice lab down` first"
+
+    # Its parts
+
+    @cached_property
+    def guests(self) -> dict[str, Guest]:
+        plan = self.plan
+        return {
+            name: Guest(
+                name=name,
+                number=number,
+                directory=self.directory / "guests",
+                group=plan.group,
+                memory=plan.memory,
+                prepare=plan.prepare,
+                approve=plan.approve,
+            )
+            for number, name in enumerate(plan.vms)
+        }
+
+    @cached_property
+    def service(self) -> Service:
+        return Service(directory=self.directory)
+
+    @cached_property
+    def _connections(self) -> Any:
+        from forenotice.drivers.libvirt.connections import Connections
+
+        return Connections(Runtime())
+
+    def ask(self, host: str, question: Callable[[Any], Any]) -> Any:
+        """What the function makes of a `libvirt.virConnect` to this host."""
+        return self._connections.to(self.hosts[host].uri).ask(question)
+
+    def domain(self, guest: Guest) -> str:
+        """Its XML."""
+        kernel = image.Kernel(file=Path(self.plan.kernel), modules=Path(self.plan.modules))
+        return guest.domain(kernel, self._initrd, self.plan.accelerator)
+
+    def first_host(self, vm: str) -> str:
+        """Where a VM is started."""
+        return self.plan.hosts[self.plan.vms.index(vm) % len(self.plan.hosts)]
+
+    @property
+    def _initrd(self) -> Path:
+        return self.directory / "initrd.gz"
+
+    # Up
+
+    def _make(self, say: Callable[[str], None]) -> None:
+        packages.require()
+        require_library()
+        self._make_image(say)
+        Path(self.plan.sockets).mkdir(mode=0o700)
+        for name in self.plan.hosts:
+            self.start_host(name)
+        say(f"{packages.all_of(self.plan.hosts)} {'is' if len(self.hosts) == 1 else 'are'} up.")
+        for name, guest in self.guests.items():
+            guest.directory.mkdir(mode=0o700, exist_ok=True)
+            guest.make_disks()
+            self.ask(self.first_host(name), partial(_define, self.domain(guest)))
+        (self.directory / "driver.toml").write_text(self.plan.driver)
+        self.start_service()
+        say(f"The service is up at http://{self.service.control}.")
+        self._apply_fleet()
+        self._await_guests(say)
+        self._keep(ready=True)
+
+    def _make_image(self, say: Callable[[str], None]) -> None:
+        kernel = image.write(self._initrd)
+        say(f"The guests' image is made, of the kernel {kernel.version} and busybox.")
+        if not (accelerator := self.plan.accelerator):
+            accelerator = guests.accelerator(kernel, self._initrd)
+            say("Guests run on KVM." if accelerator == "kvm" else "KVM boots no guest here, so QEMU emulates them.")
+        self._keep(kernel=str(kernel.file), modules=str(kernel.modules), accelerator=accelerator)
+
+    def start_host(self, name: str) -> Host:
+        """Also once more, after it was stopped; the service then has to be started again, to listen there."""
+        others = [host for host in self.hosts.values() if host.name != name and host.is_alive]
+        host = Host.start(
+            name,
+            self.directory / "hosts" / name,
+            number=self.plan.hosts.index(name) + 1,
+            sockets=Path(self.plan.sockets) / name,
+            cache=self.directory / "cache",
+            beside=next(iter(others), None),
+            bound=self.bound,
+        )
+        for other in others:
+            hosts.connect(other, host)
+        self.hosts[name] = host
+        return host
+
+    def start_service(self) -> None:
+        """It listens in the networks of the hosts that are up."""
+        alive = [host for host in self.hosts.values() if host.is_alive]
+        plan, service = self.plan, self.service
+        listeners = [flag for host in alive for flag in ("--metadata", f"{LISTENER}{host.netns}")]
+        driver = str(self.directory / "driver.toml")
+        what = ("--control", plan.control, "--driver", driver, "--speed", f"{plan.speed:g}", "--sign-in-link")
+        service.flags = (*what, *listeners, *plan.flags)
+        service.before = alive[0].enter() if os.geteuid() else []
+        if self.bound:
+            service.before += [packages.program("setpriv"), "--pdeathsig", "KILL"]
+        service.start()
+
+    def _apply_fleet(self) -> None:
+        lines = [f'[hosts.{name}]\naddress = "{host.uri}"\n' for name, host in self.hosts.items()]
+        if self.plan.group:
+            lines.append(f'[groups.{self.plan.group}]\nkind = "availability-set"\n')
+        for name, guest in self.guests.items():
+            group = f'group = "{self.plan.group}"\n' if self.plan.group else ""
+            where = f'host = "{self.first_host(name)}"\naddresses = ["{guest.address}"]\nvm_id = "{guest.uuid}"\n'
+            lines.append(f"[vms.{name}]\n{where}{group}")
+        file = self.directory / "fleet.toml"
+        file.write_text("\n".join(lines))
+        done = self.service.run("fleet", "apply", str(file))
+        if done.returncode:
+            raise errors.UnavailableError(f"the service refused the lab's fleet: {done.stderr.strip()}")
+
+    def _await_guests(self, say: Callable[[str], None]) -> None:
+        """Until every one has polled."""
+        deadline, pause, waiting = time.monotonic() + BOOT_SECONDS, threading.Event(), dict(self.guests)
+        while waiting:
+            for name, guest in list(waiting.items()):
+                if (report := guest.latest) and report.date:
+                    say(f"{name} has booted on {self.first_host(name)} and polls.")
+                    del waiting[name]
+            if waiting and time.monotonic() > deadline:
+                words = next(iter(waiting.values())).last_words or "nothing"
+                named = packages.all_of(list(waiting))
+                raise errors.UnavailableError(
+                    f"{named} did not poll within {BOOT_SECONDS:g} s; the first wrote last: {words}"
+                )
+            pause.wait(LOOK)
+
+    def _keep(self, **changes: Any) -> None:
+        self.plan = msgspec.structs.replace(self.plan, **changes)
+        processes.keep(self.directory / FILE, self.plan)
+
+    # Down
+
+    def _remove(self) -> None:
+        """The service first, so that it acts on nothing; guests end with their hosts."""
+        if "_connections" in self.__dict__:
+            self._connections.close()
+        self.service.stop()
+        for directory in sorted((self.directory / "hosts").glob("*")):
+            if host := self.hosts.get(directory.name) or Host.find(directory):
+                host.stop()
+        shutil.rmtree(self.plan.sockets, ignore_errors=True)
+        for entry in self.directory.iterdir():
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            elif entry.name != FILE:
+                entry.unlink()
+        # The last, so that a second attempt finds what the first has not removed.
+        (self.directory / FILE).unlink(missing_ok=True)
+        self.directory.rmdir()
+
+
+def remove(directory: Path) -> bool:
+    """Whatever is there of a lab, whoever started it; whether there was something."""
+    if not directory.exists():
+        return False
+    with _held(directory):
+        if (found := Lab.find(directory)) is None:
+            return False
+        found._remove()
+        return True
+
+
+def require_library() -> None:
+    """RefusedError: libvirt-python is not installed."""
+    import forenotice.drivers.libvirt  # noqa: F401 - says what to install
+
+
+def _runtime_directory() -> Path:
+    """The path of a socket may have 107 bytes, so these are not in the lab's directory."""
+    given = os.environ.get("XDG_RUNTIME_DIR")
+    usual = Path(given) if given else Path("/run")
+    return usual if os.access(usual, os.W_OK) else Path(tempfile.gettempdir())
+
+
+def _define(xml: str, link: Any) -> None:
+    link.defineXML(xml).create()
+
+
+@contextmanager
+def _held(directory: Path) -> Iterator[None]:
+    """One `up` or `down` at a time."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise errors.ConflictError(
+                f"another `forenotice lab` is at work in {directory}: wait until it is done"
+            ) from None
+        yield
+        with suppress(OSError):
+            # Nothing but the lock was made.
+            if os.listdir(directory) == [LOCK]:
+                (directory / LOCK).unlink()
+                directory.rmdir()
+    finally:
+        os.close(descriptor)

@@ -22,8 +22,9 @@ from forenotice.control import tls as control_tls
 from forenotice.control.metrics import Metrics
 from forenotice.core import errors
 from forenotice.core.draft import UserLimits
+from forenotice.core.inventory import Rule
 from forenotice.core.timing import Retries, Timing
-from forenotice.drivers import registry
+from forenotice.drivers import inventory_rules, registry
 from forenotice.drivers.call_queue import DriverChoice
 from forenotice.drivers.surroundings import Surroundings
 from forenotice.failures import Failures
@@ -33,8 +34,9 @@ from forenotice.metadata.published import LoopPublisher, PublishedFleet
 from forenotice.metadata.server import MetadataServer, new_event_loop
 from forenotice.portal.pages.sign_in import SignInLink
 from forenotice.runtime import Runtime
-from forenotice.service import gates, housekeeping, tokens
+from forenotice.service import gates, housekeeping, inventory, tokens
 from forenotice.service.guests import Guests
+from forenotice.service.inventory import InventoryLoop, Watcher
 from forenotice.service.loops import Follower, watching_for_deaths
 from forenotice.service.rollouts import RolloutLoop
 from forenotice.service.service import Service
@@ -87,7 +89,8 @@ def run(settings: Settings) -> int:
 async def _serve(settings: Settings, options: Options, tls: SSLContext | None, runtime: Runtime) -> None:
     published = PublishedFleet()
     published.loaded = False
-    surroundings = Surroundings(last_poll=published.polled)
+    surroundings = Surroundings(last_poll=published.polled, definition=lambda vm: inventory.definition(service, vm))
+    rules = inventory_rules.load(settings.inventory_rules) if settings.inventory_rules else []
     drivers, retries = registry.open_drivers(settings.driver, settings.speed, runtime, surroundings)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -136,7 +139,7 @@ async def _serve(settings: Settings, options: Options, tls: SSLContext | None, r
         if not await _first_of(reaching, told):
             return
         service.give_grace()
-        for thread in _threads(service, reaching.result(), outgoing()):
+        for thread in _threads(service, reaching.result(), outgoing(), rules):
             thread.start()
             workers.push_async_callback(asyncio.to_thread, thread.stop)
         if settings.demo:
@@ -177,12 +180,26 @@ def _service(
 
 
 def _threads(
-    service: Service, position: int, outgoing: OutgoingClient
-) -> "tuple[TickLoop, RolloutLoop, Follower, Worker]":
+    service: Service, position: int, outgoing: OutgoingClient, rules: Sequence[Rule]
+) -> "tuple[TickLoop, RolloutLoop, Follower, Worker, InventoryLoop]":
     # Now, because the control plane has loaded what it needs.
     from forenotice.delivery import worker
 
-    return TickLoop(service), RolloutLoop(service), Follower(service, position), worker.Worker(service, outgoing)
+    return (
+        TickLoop(service),
+        RolloutLoop(service),
+        Follower(service, position),
+        worker.Worker(service, outgoing),
+        InventoryLoop(service, partial(_watch_libvirt, service.runtime), rules),
+    )
+
+
+def _watch_libvirt(runtime: Runtime, changed: Callable[[str], None]) -> Watcher:
+    # Only where a host is watched: it is an extra.
+    from forenotice.drivers.libvirt.connections import shared
+    from forenotice.drivers.libvirt.inventory import LibvirtInventory
+
+    return LibvirtInventory(runtime, shared(runtime), changed)
 
 
 def _stop(stopping: asyncio.Event) -> None:

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
+import click
 import msgspec
 
 from forenotice import views
 from forenotice.cli import commands
-from forenotice.cli.commands import Operator, UsageError, argument, complain, operator, option, switch
+from forenotice.cli.commands import Operator, UsageError, argument, complain, operator, option, several, switch
 from forenotice.cli.output import cell, counted, progress, warn
 from forenotice.core import errors
 
@@ -120,13 +121,59 @@ def export(ctx: Operator, file: str, form: str | None) -> None:
     """Write the fleet to a file that `apply` reads."""
     kind = "json" if ctx.out.json and form is None else _format(file, form or ("toml" if file == "-" else None))
     fleet = msgspec.to_builtins(ctx.api.get(views.fleet.Fleet, "fleet"))
-    text = dumps(fleet) if kind == "toml" else json.dumps(fleet, indent=2, ensure_ascii=False) + "\n"
+    _write(_text(fleet, kind), file)
+    if file != "-":
+        ctx.out.result({"file": file}, f"The fleet is in {file}.")
+
+
+@commands.command(
+    app,
+    "discover",
+    several("hosts", "Connection URIs such as qemu+ssh://rack1-01/system, or NAME=URI to name the host."),
+    option("--rules", "FILE", "What the VMs are, by their names; see docs/inventory.md.", type=click.Path()),
+    option("--output file", "FILE", "Write a fleet file that `apply` reads; - writes it to stdout."),
+    FORMAT,
+    make=Operator,
+    rows=(),
+)
+def discover(ctx: Operator, hosts: tuple[str, ...], rules: str | None, file: str | None, form: str | None) -> None:
+    """List the VMs that libvirt has on hosts, and describe them as a fleet. No service is asked."""
+    from forenotice.cli import discovery
+
+    kind = None if file is None else _format(file, form or ("toml" if file == "-" else None))
+    found = discovery.discover(hosts, Path(rules) if rules else None)
+    if file != "-":
+        ctx.out.list(
+            found.domains,
+            ("host", "domain", "state", "group", "update domain", "fault domain", "addresses", "left out because"),
+            lambda each: (
+                each.host,
+                each.name,
+                each.state,
+                each.group,
+                each.update_domain,
+                each.fault_domain,
+                each.addresses,
+                each.reason,
+            ),
+            none="These hosts have no domains.",
+        )
+    if file is not None and kind is not None:
+        _write(_text(discovery.brief(found.fleet), kind), file)
+        if file != "-" and not ctx.out.json:
+            ctx.out.line(f"The fleet is in {file}; `forenotice fleet apply {file}` takes it.")
+
+
+def _text(fleet: Mapping[str, object], kind: str) -> str:
+    return dumps(fleet) if kind == "toml" else json.dumps(fleet, indent=2, ensure_ascii=False) + "\n"
+
+
+def _write(text: str, file: str) -> None:
     if file == "-":
         sys.stdout.write(text)
         return
     with commands.using(file, "written"):
         Path(file).write_text(text, encoding="utf-8")
-    ctx.out.result({"file": file}, f"The fleet is in {file}.")
 
 
 def _send(ctx: Operator, kind: type[T], *path: str, data: bytes, content_type: str, doing: str, **how: bool) -> T:

@@ -31,7 +31,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "watch": ("watch.watch", "Watch live events with their countdowns, rollouts and the latest history, until Ctrl-C."),
     "history": ("history.app", "Show what happened, newest last."),
     "subscription": ("subscriptions.app", "Subscriptions: push journal entries to webhooks."),
-    "fleet": ("fleet.app", "The whole fleet as a file: apply, compare, export."),
+    "fleet": ("fleet.app", "The whole fleet as a file: discover, apply, compare, export."),
     "network": ("network.app", "The network of guests: nftables rules by which an address is proof of a VM."),
     "token": ("tokens.app", "Operators' tokens: create, list, rotate, revoke."),
     "backup": ("server.backup", "Copy the database to a file, also while the service runs."),

@@ -10,7 +10,7 @@ from msgspec import UNSET
 from forenotice import toml, validation
 from forenotice.core import errors, fleet, membership, reconciliation
 from forenotice.core.draft import Draft
-from forenotice.core.fleet import Facts, Host, Policy, ScopeKind
+from forenotice.core.fleet import Facts, Host, Policy
 from forenotice.core.membership import SETTABLE, VmSpec
 from forenotice.core.reconciliation import Difference, FleetSpec, GroupSpec, HostSpec
 from forenotice.service import views
@@ -281,30 +281,4 @@ def export(service: Service) -> shown.Fleet:
     """The whole fleet in the form that `apply` takes."""
     with service.store.read() as reader:
         world = reader.worlds.fleet()
-    return shown.Fleet(
-        hosts={
-            # One that the service cordons later, because it failed, stays so: an open host is not described as such.
-            name: shown.HostTable(
-                cordoned=host.cordoned or UNSET,
-                labels=dict(host.labels) or UNSET,
-                capacity=UNSET if host.capacity is None else host.capacity,
-                address=host.address or UNSET,
-                inventory=host.inventory or UNSET,
-            )
-            for name, host in sorted(world.hosts.items())
-        },
-        groups={
-            scope.name: shown.GroupTable(kind=scope.kind, policy=shown.Policy.of(scope.policy))
-            for _, scope in sorted(world.scopes.items())
-            if scope.kind is not ScopeKind.STANDALONE
-        },
-        vms={
-            name: views.of(
-                shown.VmTable,
-                vm,
-                facts=shown.Facts.of(vm.facts),
-                policy=shown.Policy.of(world.scopes[vm.scope].policy) if vm.group is None else UNSET,
-            )
-            for name, vm in sorted(world.vms.items())
-        },
-    )
+    return shown.Fleet.of(world.hosts, world.scopes, world.vms)

@@ -70,6 +70,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     allow_private_targets: tuple[Network, ...]
     driver: Path | None
     """The file of an outside one; None: simulated."""
+    inventory_rules: Path | None
     gate: tuple[Gate, ...]
     log_level: LogLevel
     log_format: LogFormat

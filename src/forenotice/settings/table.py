@@ -130,6 +130,8 @@ SERVE = (
              "repeated."),
     Setting("driver", "FILE", values.driver, default="simulated",
         help="What really happens to VMs: simulated, or the TOML file of a driver; see docs/drivers.md."),
+    Setting("inventory_rules", "FILE", values.path,
+        help="What VMs that hosts with an inventory have are, by their names, as TOML; see docs/inventory.md."),
     Setting("gate", "NAME=COMMAND", values.gate, repeatable=True, by_line=True,
         help="A command, run without a shell, that rollouts may name as their gate; may be repeated."),
     Setting("log_level", "LEVEL", partial(values.one_of, values.LogLevel), default="info",

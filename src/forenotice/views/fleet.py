@@ -1,5 +1,6 @@
 """Hosts, VMs, groups and their policies; the fleet as one document, and as a map."""
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
@@ -305,6 +306,17 @@ class HostTable(Response, forbid_unknown_fields=True):
     address: Text | UnsetType | None = UNSET
     inventory: Text | UnsetType | None = UNSET
 
+    @classmethod
+    def of(cls, host: fleet.Host) -> "HostTable":
+        return cls(
+            # One that the service cordons later, because it failed, stays so: an open host is not described as such.
+            cordoned=host.cordoned or UNSET,
+            labels=dict(host.labels) or UNSET,
+            capacity=UNSET if host.capacity is None else host.capacity,
+            address=host.address or UNSET,
+            inventory=host.inventory or UNSET,
+        )
+
 
 class GroupTable(Response, forbid_unknown_fields=True):
     kind: ScopeKind
@@ -324,6 +336,16 @@ class VmTable(Response, forbid_unknown_fields=True):
     policy: Policy | UnsetType | None = UNSET
     """Of a standalone VM."""
 
+    @classmethod
+    def of(cls, vm: fleet.Vm, scope: fleet.Scope) -> "VmTable":
+        same = ("vm_id", "host", "group", "update_domain", "fault_domain", "spot", "size")
+        return cls(
+            **{name: getattr(vm, name) for name in same},
+            addresses=list(vm.addresses),
+            facts=Facts.of(vm.facts),
+            policy=Policy.of(scope.policy) if vm.group is None else UNSET,
+        )
+
 
 class Fleet(Response, forbid_unknown_fields=True):
     """All of the fleet as one document, which `POST /v1/fleet` takes."""
@@ -331,6 +353,20 @@ class Fleet(Response, forbid_unknown_fields=True):
     hosts: dict[str, HostTable] = {}
     groups: dict[str, GroupTable] = {}
     vms: dict[str, VmTable] = {}
+
+    @classmethod
+    def of(
+        cls, hosts: Mapping[str, fleet.Host], scopes: Mapping[str, fleet.Scope], vms: Mapping[str, fleet.Vm]
+    ) -> "Fleet":
+        return cls(
+            hosts={name: HostTable.of(host) for name, host in sorted(hosts.items())},
+            groups={
+                scope.name: GroupTable(kind=scope.kind, policy=Policy.of(scope.policy))
+                for _, scope in sorted(scopes.items())
+                if scope.kind is not ScopeKind.STANDALONE
+            },
+            vms={name: VmTable.of(vm, scopes[vm.scope]) for name, vm in sorted(vms.items())},
+        )
 
 
 class MappedVm(Response):

@@ -49,9 +49,18 @@ class _Host:
 class LibvirtInventory:
     """Of all hosts that are watched through libvirt."""
 
-    def __init__(self, runtime: Runtime, connections: Connections, changed: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        connections: Connections,
+        changed: Callable[[str], None],
+        *,
+        list_seconds: float = LIST_SECONDS,
+        read_again: float = READ_AGAIN,
+    ) -> None:
         """`changed` is called, in libvirt's thread, with the name of a host that is to be listed."""
         self._monotonic = runtime.monotonic
+        self._list_seconds, self._read_again = list_seconds, read_again
         self._connections = connections
         self._changed = changed
         self._hosts: dict[str, _Host] = {}
@@ -69,14 +78,19 @@ class LibvirtInventory:
         host = self._hosts[name]
         if host.call is None or host.call.is_over():
             host.call = self._connections.to(host.uri).begin(lambda link: self._read(link, host), CONNECT_SECONDS)
-        if not host.call.is_over(LIST_SECONDS):
-            raise errors.UnavailableError(f"{host.uri} has not listed its domains for {LIST_SECONDS:g} s")
+        if not host.call.is_over(self._list_seconds):
+            raise errors.UnavailableError(f"{host.uri} has not listed its domains for {self._list_seconds:g} s")
         call, host.call = host.call, None
         return call.result()
 
+    def host_name(self, uri: str) -> str:
+        """What a host calls itself."""
+        name: str = self._connections.to(uri).ask(lambda link: link.getHostname())
+        return name
+
     def close(self) -> None:
+        """The connections are left to those who share them."""
         self._hosts = {}
-        self._connections.close()
 
     def _tell(self, uri: str, uuid: str | None) -> None:
         for name, host in self._hosts.items():
@@ -94,7 +108,7 @@ class LibvirtInventory:
                 host.described.pop(uuid.lower(), None)
         stats = link.getAllDomainStats(libvirt.VIR_DOMAIN_STATS_STATE)
         found, definitions = [], {}
-        oldest = self._monotonic() - READ_AGAIN
+        oldest = self._monotonic() - self._read_again
         for each, values in stats:
             uuid = each.UUIDString().lower()
             described = host.described.get(uuid)

@@ -29,7 +29,7 @@ rollout plan|start|wait|list|show|hosts|explain|pause|resume|cancel
 watch
 history prune
 subscription add|set|list|show|remove|resume|replay|test
-fleet apply|diff|export|drift
+fleet discover|apply|diff|export|drift
 network rules
 token create|list|rotate|revoke
 backup

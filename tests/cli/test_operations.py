@@ -8,6 +8,7 @@ from tests.cli.conftest import Run
 from tests.control.running import Control
 
 from forenotice.cli import commands
+from forenotice.core.driver_calls import NotYet
 from forenotice.service.tick import tick
 
 
@@ -174,3 +175,17 @@ def test_windows_without_hours_in_common(cli: Run, module_control: Control) -> N
     cli("host", "show", "night").shows("planned +host-update, guests will be told: not known yet")
     cli("operation", "list").shows(".* Planned +operator:admin")
     assert "have no hours in common" in cli("operation", "explain", operation["id"]).out
+
+
+def test_what_the_driver_waits_for(cli: Run, module_control: Control) -> None:
+    for host in ("broken", "spare"):
+        cli("host", "add", host)
+    cli("vm", "add", "stranded", "--host", "broken")
+    [operation] = cli("host", "fail", "broken", "--yes", "--json").json["operations"]
+    [task] = [each for each in tick(module_control.service).tasks if each.operation == operation["id"]]
+    waits = NotYet(again_at=task.started_at + timedelta(hours=1), waiting={"stranded": "fence host broken"})
+    tick(module_control.service, [(task, waits)])
+    cli("operation", "show", operation["id"]).shows("waiting +stranded: fence host broken")
+    for noun, key in (("operation", operation["id"]), ("event", operation["events"][0]["id"])):
+        assert "The driver waits: fence host broken (stranded)." in cli(noun, "explain", key).out
+    assert "The driver waits: fence host broken (stranded)." in cli("history", "--operation", operation["id"]).out

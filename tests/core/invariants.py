@@ -180,6 +180,8 @@ def _is_consistent(after: World, operation: Operation, tries: int) -> None:
     assert len(set(operation.done)) == len(operation.done)
     assert set(operation.done) <= set(operation.vms)
     assert operation.attempt <= tries
+    assert not operation.waiting or operation.status is Status.STARTED, "a driver waits only for what has started"
+    assert set(operation.waiting) <= set(operation.vms) - set(operation.done)
     if operation.status is Status.PLANNED:
         assert not events, "guests are told of what is Planned"
         assert operation.kind in PLANNED

@@ -224,6 +224,50 @@ def test_what_is_done_stays_done_when_the_rest_takes_longer() -> None:
     assert (task.vms, task.attempt) == (("www",), 1)
 
 
+def test_a_driver_may_wait_for_as_long_as_it_takes_and_says_why_once() -> None:
+    site = alone()
+    operation = site.schedule(Kind.HARDWARE_FAILURE, "a")
+    reason = "host a does not answer, and the driver has no fence: fence it"
+    waiting = {"db": reason, "www": reason}
+    for _ in range(50):
+        (task,) = site.tick()
+        assert task.attempt == 1
+        site.report(operation.id, NotYet(again_at=site.now + DAY, waiting=waiting))
+        assert (site.operation(operation).status, site.operation(operation).waiting) == (Status.STARTED, waiting)
+        site.wait(DAY)
+    assert site.actions(operation=operation.id).count("driver.waiting") == 1
+    # It goes on for one of them, then has nothing more to wait for.
+    site.tick()
+    site.report(operation.id, NotYet(again_at=site.now, done=("db",), waiting=waiting))
+    assert (site.operation(operation).waiting, site.journal[-3].data["waiting"]) == ({"www": reason}, {"www": reason})
+    site.tick()
+    site.report(operation.id, NotYet(again_at=site.now))
+    assert (site.operation(operation).waiting, site.operation(operation).attempt) == ({}, 0)
+    assert site.actions(operation=operation.id).count("driver.waiting") == 2
+    for _ in range(Retries().tries):
+        (task,) = site.tick()
+        site.fail(task)
+        site.wait(5 * SECOND)
+    site.tick()
+    assert site.operation(operation).status is Status.FAILED
+
+
+def test_a_driver_that_waited_has_nothing_to_wait_for_once_it_is_over() -> None:
+    site = alone(hosts="abc")
+    operation = site.schedule(Kind.REDEPLOY, "db")
+    (task,) = site.tick()
+    waits = NotYet(again_at=site.now + MINUTE, waiting={"db": "host b does not answer", "www": "not of this one"})
+    site.report(operation.id, waits)
+    assert site.operation(operation).waiting == {"db": "host b does not answer"}
+    # What was said of a target does not hold for the next.
+    site.schedule(Kind.HARDWARE_FAILURE, task.targets["db"])
+    assert (site.operation(operation).status, site.operation(operation).waiting) == (Status.STARTED, {})
+    site.tick()
+    site.report(operation.id, replace(waits, again_at=site.now + MINUTE))
+    site.schedule(Kind.HARDWARE_FAILURE, "a")
+    assert (site.operation(operation).status, site.operation(operation).waiting) == (Status.FAILED, {})
+
+
 def test_what_became_of_a_try_counts_also_when_nobody_claims_it_any_more() -> None:
     site = alone()
     operation = site.schedule(Kind.RESTART, "db")

@@ -7,7 +7,7 @@ from typing import Any
 from tests.core.builders import DAY, HOUR, MINUTE, NOTICE, NOW, SECOND, UPDATE, Site, row
 
 from forenotice.core import explanations
-from forenotice.core.driver_calls import Finished, PendingCalls
+from forenotice.core.driver_calls import Finished, NotYet, PendingCalls
 from forenotice.core.explanations import Explanation
 from forenotice.core.fleet import Listening, ScopeKind
 from forenotice.core.operations import Kind, Status
@@ -186,6 +186,16 @@ def test_what_the_driver_does() -> None:
     site.wait(2 * SECOND)
     (task,) = site.tick()
     assert site.explain(site.event(operation)).sentence.endswith("; it is asked again, try 2 of 3.")
+    site.report(operation.id, NotYet(again_at=site.now, waiting={"web-0": "no fence"}))
+    said = site.explain(site.event(operation))
+    assert said.sentence.endswith("; it is asked again, try 2 of 3. The driver waits: no fence (web-0).")
+    assert said.waiting_for[0]["waiting"] == {"web-0": "no fence"}
+    site.state.operations[operation.id] = replace(site.operation(operation), failures={})
+    said = site.explain(site.event(operation))
+    assert said.sentences == ("It started at 2026-03-01 12:00:00 UTC. The driver waits: no fence (web-0).",)
+    (task,) = site.tick()
+    site.report(operation.id, NotYet(again_at=site.now))
+    (task,) = site.tick()
     # The VM that failed is served by now.
     site.state.operations[operation.id] = replace(site.operation(operation), failures={})
     assert site.explain(site.event(operation)).sentence == f"{started}, try 2 of 3."

@@ -15,7 +15,7 @@ from tests.core.invariants import MOVING, USERS
 
 from forenotice.core import errors, explanations, placement
 from forenotice.core.blockers import BlockerKind, start_blockers
-from forenotice.core.draft import UserLimits
+from forenotice.core.draft import Changes, UserLimits
 from forenotice.core.driver_calls import Finished, NotYet, Outcome, Task
 from forenotice.core.fleet import Listening, Policy, Scope, ScopeKind
 from forenotice.core.lifecycle import is_listening
@@ -241,15 +241,29 @@ class Histories(RuleBasedStateMachine):
         changes = self.site.report(task.operation, outcome, process=process, attempt=task.attempt)
         if operation.claimed_by != process or operation.attempt + 1 != task.attempt:
             assert is_nothing(changes), "too late an answer changes nothing"
+        elif isinstance(outcome, NotYet):
+            self.waiting_is_no_try(operation, outcome, changes)
         elif operation.kind in MOVING and isinstance(outcome, Finished):
             assert all(self.site.vm(name).host == task.targets[name] for name in outcome.done)
         assert is_nothing(self.site.report(task.operation, outcome, process=process, attempt=task.attempt))
 
+    def waiting_is_no_try(self, before: Operation, outcome: NotYet, changes: Changes) -> None:
+        after = self.site.operation(before)
+        counted = (after.status, after.attempt, after.failures)
+        assert counted == (before.status, before.attempt, before.failures), "waiting counts as a try"
+        assert (after.claimed_by, after.due_at) == (None, outcome.again_at), "the driver is asked again"
+        noted = [entry.data["waiting"] for entry in changes.entries if entry.action == "driver.waiting"]
+        assert noted == ([after.waiting] if after.waiting and after.waiting != before.waiting else [])
+
     def outcomes(self, task: Task) -> st.SearchStrategy[Outcome | None]:
         half = len(task.vms) // 2
         partial = Finished(done=task.vms[:half], failures=dict.fromkeys(task.vms[half:], "no answer"))
-        later = NotYet(again_at=self.site.now + 10 * SECOND)
-        return st.sampled_from([success(task), success(task), failure(task), partial, later, None])
+        again_at = self.site.now + 10 * SECOND
+        later = NotYet(again_at=again_at)
+        waits = NotYet(again_at=again_at, waiting={**dict.fromkeys(task.vms, "no fence"), "stranger": "no fence"})
+        half_waits = NotYet(again_at=again_at, done=task.vms[:half], waiting=dict.fromkeys(task.vms, "no answer"))
+        others = [failure(task), partial, later, waits, half_waits, None]
+        return st.sampled_from([success(task), success(task), *others])
 
     def crash(self, data: st.DataObject) -> None:
         """Whoever was calling drivers is gone; after the restart, what had been started is asked for again."""

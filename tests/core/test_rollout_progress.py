@@ -7,7 +7,7 @@ import pytest
 from tests.core.builders import DAY, HOUR, MINUTE, NOTICE, NOW, SECOND, UPDATE, Site, row
 
 from forenotice.core import errors, rollout_progress
-from forenotice.core.driver_calls import Finished
+from forenotice.core.driver_calls import Finished, NotYet
 from forenotice.core.operations import Kind, Status
 from forenotice.core.rollout_progress import GATE_AGAIN, GATE_LEASE, GateCheck
 from forenotice.core.rollouts import (
@@ -260,6 +260,30 @@ def test_it_pauses_after_so_many_failures() -> None:
     assert site.rollout(rollout).failures == 0
     site.carry_on(takes=UPDATE)
     assert statuses(site, rollout) == {"a": "Done", "b": "Done"}
+
+
+def test_what_the_driver_waits_for_holds_its_rollout_and_a_failure_pauses_it() -> None:
+    """As a driver of real machines has it: a host that must be fenced, then two domains for one VM."""
+    site, rollout = pair()
+    site.add_vm("other", "a")
+    site.roll()
+    approve(site)
+    (task,) = site.tick()
+    site.report(task.operation, NotYet(again_at=site.now + HOUR, waiting={"one": "host a does not answer"}))
+    site.roll()
+    assert site.rollout(rollout).status is RolloutStatus.RUNNING
+    assert "the driver waits: host a does not answer (one)" in site.explain_rollout(rollout).sentence.lower()
+    site.wait(HOUR)
+    for attempt in range(site.timing.retries.tries):
+        done = ("other",) if attempt == 0 else ()
+        for task in site.tick():
+            site.report(task.operation, Finished(done=done, failures={"one": "host a has two domains for it"}))
+        site.wait(5 * SECOND)
+    site.tick()
+    site.roll()
+    known = site.rollout(rollout)
+    assert (known.status, statuses(site, rollout)) == (RolloutStatus.PAUSED, {"a": "Failed", "b": "Waiting"})
+    assert known.why == "1 of its hosts failed, the last one a: one: host a has two domains for it"
 
 
 POWER = "no power in the rack " * 14

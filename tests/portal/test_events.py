@@ -11,7 +11,7 @@ import pytest
 from tests.portal.running import Answer, Portal, running
 from tests.service.rig import ManualClock
 
-from forenotice.core.driver_calls import Finished
+from forenotice.core.driver_calls import Finished, NotYet
 from forenotice.core.lifecycle import StartRequests
 from forenotice.core.operations import Kind
 from forenotice.core.roles import Role, access
@@ -204,6 +204,23 @@ def test_a_failure_says_what_failed(tmp_path: Path) -> None:
         assert "<answer>" not in page.html
         tenant = portal.visitor_as("tenant", "group:web").get(f"/events/{event}")
         tenant.shows("Without success: web-0 (the platform could not do it).")
+
+
+def test_what_the_driver_waits_for(portal: Portal) -> None:
+    operation = scheduled(portal, Kind.HARDWARE_FAILURE, "host-c")
+    event = operation.events[0]
+    [task] = tick(portal.service).tasks
+    reason = "host-c does not answer, and no <fence> is set"
+    waits = NotYet(again_at=task.started_at + timedelta(hours=1), waiting=dict.fromkeys(task.vms, reason))
+    tick(portal.service, [(task, waits)])
+    visitor = portal.visitor()
+    for path in (f"/operations/{operation.id}", f"/events/{event.id}", f"/history?operation={operation.id}"):
+        page = visitor.get(path)
+        assert f"The driver waits: {reason} (" in page.text
+        assert "<fence>" not in page.html
+    tenant = portal.visitor_as("tenant", event.scope).get(f"/events/{event.id}")
+    tenant.shows("It waits for the driver to carry it out.")
+    tenant.lacks("fence")
 
 
 def test_a_hardware_failure_needs_no_approval(portal: Portal) -> None:

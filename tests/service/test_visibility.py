@@ -14,7 +14,7 @@ from tests.service.rig import OPERATOR, START, Rig
 from forenotice.core import errors, explanations, roles, selectors
 from forenotice.core.blockers import BlockerKind
 from forenotice.core.draft import Draft, UserLimits
-from forenotice.core.driver_calls import Finished, Outcome, Task
+from forenotice.core.driver_calls import Finished, NotYet, Outcome, Task
 from forenotice.core.explanations import Explanation
 from forenotice.core.fleet import Listening, ScopeKind
 from forenotice.core.membership import VmSpec
@@ -34,9 +34,16 @@ FOREIGN = re.compile(r"\b(pool\w*|db|batch|host-z|10\.9\.8\.7|sick|burn\w*)\b")
 
 
 class Burning:
-    """Fails for everybody, and says more than tenants should hear."""
+    """Waits, then fails for everybody, and says more than tenants should hear."""
+
+    def __init__(self) -> None:
+        self.waited: set[str] = set()
 
     def carry_out(self, task: Task, now: datetime) -> Outcome:
+        if task.operation not in self.waited:
+            self.waited.add(task.operation)
+            again_at = now + timedelta(seconds=35)
+            return NotYet(again_at=again_at, waiting=dict.fromkeys(task.vms, "pool_0 on host-z is burning"))
         return Finished(failures=dict.fromkeys(task.vms, "pool_0 on host-z is burning"))
 
     def stop(self) -> None: ...
@@ -98,6 +105,7 @@ def test_nobody_else_is_named_from_the_announcement_to_the_end(store: Store) -> 
     assert any("an approval that is not yours" in sentence for sentence in said)
     assert any("your approval" in sentence for sentence in said)
     assert {"event.scheduled", "event.approved", "event.started", "event.failed", "scope.policy_changed"} <= said
+    assert rig.entries(action="driver.waiting")
     assert FOREIGN.search(msgspec.json.encode(everything(rig, None)).decode())
 
 

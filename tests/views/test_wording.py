@@ -112,6 +112,12 @@ def test_titles_differ_within_their_noun() -> None:
             "The driver failed for a and c (timed out), try 2; it has finished with b.",
         ),
         (
+            "driver.waiting",
+            {"waiting": {"a": "host b does not answer", "c": "host b does not answer", "d": "no fence"}, "attempt": 1},
+            {},
+            "The driver waits: host b does not answer (a and c); no fence (d).",
+        ),
+        (
             "scope.policy_changed",
             {
                 "policy": {

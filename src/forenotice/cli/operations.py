@@ -69,6 +69,7 @@ def show_operation(ctx: Operator, operation: "views.maintenance.Operation") -> N
         attempt=None,
         failed_attempts=operation.attempt or None,
         failures=wait.outcomes(operation.failures),
+        waiting=wait.outcomes(operation.waiting),
     )
 
 

@@ -51,7 +51,8 @@ class NotYet:
     again_at: datetime
     done: tuple[str, ...] = ()
     waiting: Mapping[str, str] = field(default_factory=dict)
-    """By VM: why the driver waits, where it waits for something outside. That is no failed try."""
+    """By VM: what somebody must do before the driver can go on. That is no failed try; the same words while it is
+    the same reason, because each change is journalled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,11 +142,12 @@ def record_result(draft: Draft, operation: Operation, attempt: int, outcome: Out
         return
     operation = replace(operation, claimed_by=None, claimed_until=None)
     if isinstance(outcome, NotYet):
-        operation, outcome = replace(operation, due_at=outcome.again_at), Finished(done=outcome.done, failures={})
+        operation = _keep_waiting(draft, operation, attempt, outcome)
+        outcome = Finished(done=outcome.done, failures={})
     else:
         unsaid = {name: UNSAID for name in asked_for(operation) if name not in outcome.done}
         outcome = replace(outcome, failures=unsaid | dict(outcome.failures))
-        operation = replace(operation, failures={}, due_at=draft.now)
+        operation = replace(operation, failures={}, waiting={}, due_at=draft.now)
     operation = replace(operation, done=operation.done + outcome.done)
     if outcome.failures:
         again = draft.now + draft.timing.retries.pause_after(attempt)
@@ -157,6 +159,15 @@ def record_result(draft: Draft, operation: Operation, attempt: int, outcome: Out
     if operation.kind.traits.moves:
         for name in outcome.done:
             lifecycle.move_vm(draft, name, operation.targets[name], operation.id)
+
+
+def _keep_waiting(draft: Draft, operation: Operation, attempt: int, outcome: NotYet) -> Operation:
+    """However long it takes, waiting is no failed try; it is journalled when the reasons change."""
+    asked = asked_for(operation)
+    waiting = {name: why for name, why in outcome.waiting.items() if name in asked and name not in outcome.done}
+    if waiting and waiting != operation.waiting:
+        draft.note("driver.waiting", operation, attempt=attempt, waiting=waiting)
+    return replace(operation, due_at=outcome.again_at, waiting=waiting)
 
 
 def concerns(operation: Operation, attempt: int, outcome: Finished) -> bool:

@@ -8,7 +8,7 @@ from forenotice.core import driver_calls, placement, rollout_progress, windows
 from forenotice.core.blockers import Blocker, BlockerKind, announcement_blockers, host_blockers, start_blockers
 from forenotice.core.draft import Draft
 from forenotice.core.driver_calls import PendingCalls
-from forenotice.core.fleet import names
+from forenotice.core.fleet import names, several
 from forenotice.core.operations import Event, Operation, Status, by_reason
 from forenotice.core.rollouts import BEFORE_THE_FIRST, Rollout, RolloutHost, RolloutStatus
 
@@ -134,7 +134,9 @@ def _of_started(draft: Draft, operation: Operation) -> Explanation:
     if driven and operation.attempt < draft.timing.retries.tries:
         number = f"try {operation.attempt + 1} of {draft.timing.retries.tries}"
         because = [f"{names(vms)} ({reason})" for reason, vms in by_reason(operation.failures).items()]
-        if not because:
+        if not because and operation.waiting:
+            said.append(f"It started at {moment_told(operation.started_at)}.")
+        elif not because:
             # Also after a failed try: a VM that is served since, while another was turned away by a failed host.
             again = f", {number}" if operation.attempt else ""
             said.append(f"It started at {moment_told(operation.started_at)}, and the driver is carrying it out{again}.")
@@ -142,8 +144,12 @@ def _of_started(draft: Draft, operation: Operation) -> Explanation:
             said.append(f"The driver failed for {names(because)}; {number} is at {moment_told(operation.due_at)}.")
         else:
             said.append(f"The driver failed for {names(because)}; it is asked again, {number}.")
-        attempt = {"attempt": operation.attempt + 1, "since": operation.started_at}
-        waiting.append({"kind": "driver", "vms": driven, **attempt, "failures": dict(operation.failures)})
+        facts: dict[str, object] = {"kind": "driver", "vms": driven, "attempt": operation.attempt + 1}
+        facts |= {"since": operation.started_at, "failures": dict(operation.failures)}
+        if operation.waiting:
+            said[-1] += f" The driver waits: {reasons_to_wait(operation.waiting)}."
+            facts["waiting"] = dict(operation.waiting)
+        waiting.append(facts)
     if not waiting:
         said.append(f"It has {'failed' if driven else 'been carried out'} and ends in a moment.")
     return Explanation(
@@ -154,6 +160,10 @@ def _of_started(draft: Draft, operation: Operation) -> Explanation:
         until=None,
         waiting_for=tuple(waiting),
     )
+
+
+def reasons_to_wait(waiting: Mapping[str, str]) -> str:
+    return "; ".join(f"{why} ({several(vms)})" for why, vms in by_reason(waiting).items())
 
 
 # What only the process knows that answers

@@ -16,7 +16,7 @@ ACTIONS = frozenset(
         "command": "unchanged",
         "database": "restored",
         "drift": "noticed settled",
-        "driver": "answered failed finished",
+        "driver": "answered failed finished waiting",
         "event": "approved canceled completed failed postponed resource_dropped scheduled silence_withdrawn started",
         "group": "added removed",
         "history": "prune_started pruned",

@@ -158,7 +158,7 @@ def end(draft: Draft, operation: Operation, status: Status) -> None:
         facts: dict[str, object] = {"type": event.type, "resources": list(event.resources), "results": mine}
         draft.note(f"event.{status.lower()}", event, host=operation.host, **facts)
         draft.wake(event.scope)
-    ended = replace(operation, status=status, ended_at=draft.now, due_at=None, held=False)
+    ended = replace(operation, status=status, ended_at=draft.now, due_at=None, held=False, waiting={})
     draft.put_operation(replace(ended, claimed_by=None, claimed_until=None))
     draft.note(f"operation.{status.lower()}", operation, results=results)
     if operation.rollout is not None and draft.rollout(operation.rollout).status.live:
@@ -202,6 +202,7 @@ def end_operations_of_failed_host(draft: Draft, host: str) -> None:
                 # It counts as a try: what the driver is about to answer says nothing about the next target.
                 attempt=min(operation.attempt + 1, draft.timing.retries.tries),
                 failures={**operation.failures, **dict.fromkeys(turned_away, f"host {host} has failed")},
+                waiting={name: why for name, why in operation.waiting.items() if name not in turned_away},
                 due_at=draft.now,
                 claimed_by=None,
                 claimed_until=None,

@@ -97,7 +97,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     booted: bool = False
     prepares: str | None = None
     approved: str | None = None
-    """The id of the event that the guest prepares for, or has approved."""
+    recovered: str | None = None
+    """The id of the event that the guest prepares for, has approved, or has recovered from; only our agent recovers."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,12 +42,16 @@ APPLETS = frozenset(
 DIRECTORIES = ("bin", "data", "dev", "etc", "etc/acpi", "etc/acpi/PWRF", "lib", "lib/modules", "proc", "scratch", "sys")
 POWER_BUTTON = b"""\
 #!/bin/sh
+if [ -f /tmp/agent.pid ]; then
+    kill "$(cat /tmp/agent.pid)"
+    for try in 1 2 3 4 5 6 7 8 9 10; do umount /data && break; sleep 1; done
+fi
 sync
 umount /data /scratch
 poweroff -f
 """
 NUMBERS = re.compile(r"\d+|\D+")
-PT_INTERP = 3
+PT_LOAD, PT_INTERP = 1, 3
 
 
 class ImageError(errors.RefusedError):
@@ -108,10 +112,22 @@ def find_busybox() -> Path:
 
 
 def _is_dynamic(program: bytes) -> bool:
-    """Whether an ELF file of 64 bits names an interpreter, which loads its libraries."""
+    """Whether it names an interpreter, which loads its libraries."""
+    return any(type_ == PT_INTERP for type_, _ in _segments(program))
+
+
+def loaded(program: bytes) -> bytes:
+    """Without what nobody loads who runs it, such as what debuggers need."""
+    return program[: max(end for type_, end in _segments(program) if type_ == PT_LOAD)]
+
+
+def _segments(program: bytes) -> Iterator[tuple[int, int]]:
+    """The type and the end of each segment of an ELF file of 64 bits."""
     (start,) = struct.unpack_from("<Q", program, 32)
     size, count = struct.unpack_from("<HH", program, 54)
-    return any(struct.unpack_from("<I", program, start + size * each)[0] == PT_INTERP for each in range(count))
+    for each in range(start, start + size * count, size):
+        type_, _, offset, _, _, length = struct.unpack_from("<IIQQQQ", program, each)
+        yield type_, offset + length
 
 
 @dataclass(frozen=True, slots=True)

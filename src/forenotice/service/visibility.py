@@ -85,6 +85,7 @@ def _part(operation: Operation, events: list[Event]) -> Operation:
         done=tuple(name for name in operation.done if name in mine),
         targets={name: host for name, host in operation.targets.items() if name in mine},
         failures={name: FAILED for name in operation.failures if name in mine},
+        waiting={},
         by=author(operation.by),
         reason=operation.reason if operation.by.startswith(TENANT) else "",
         rollout=None,

@@ -58,6 +58,8 @@ class Operation(Response):
     targets: dict[str, str]
     attempt: int
     failures: dict[str, str]
+    waiting: dict[str, str]
+    """By VM: what somebody must do before the driver can go on."""
     events: Sequence[Event]
 
 

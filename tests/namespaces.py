@@ -1,5 +1,6 @@
 """Network namespaces for tests: each lives as long as a process of ours in it, and leaves nothing behind."""
 
+import importlib.util
 import os
 import subprocess
 from collections.abc import Mapping
@@ -19,6 +20,13 @@ def require_namespaces(*commands: str) -> None:
         if subprocess.run(command, check=False, capture_output=True, env={**os.environ, "PATH": path}).returncode:
             assert os.environ.get("CI") != "true", f"this test needs root and {' '.join(command)}"
             pytest.skip(f"needs root and {' '.join(command)}")
+
+
+def require_libvirt() -> None:
+    """Skips the test where libvirt-python is not installed; under CI it must be."""
+    if importlib.util.find_spec("libvirt") is None:
+        assert os.environ.get("CI") != "true", "this test needs libvirt-python"
+        pytest.skip("needs libvirt-python")
 
 
 class Namespace:

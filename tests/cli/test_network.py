@@ -1,7 +1,5 @@
 """`forenotice network rules`: printed for people and machines, and loaded into a namespace that the test makes."""
 
-import importlib.util
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -9,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Run
-from tests.namespaces import Namespace, require_namespaces
+from tests.namespaces import Namespace, require_libvirt, require_namespaces
 
 BY_HAND = ("network", "rules", "--bridge", "br0", "--port", "vnet0=db,52:54:00:00:00:09")
 VM_ID = "5c4d9a9e-0d0b-4d7c-9b39-0b5f9c5c8f01"
@@ -85,9 +83,7 @@ def test_mistakes(fleet: Run, arguments: tuple[str, ...], said: str) -> None:
 
 
 def test_rules_of_the_ports_that_libvirt_names(fleet: Run, tmp_path: Path) -> None:
-    if importlib.util.find_spec("libvirt") is None:
-        assert os.environ.get("CI") != "true", "this test needs libvirt-python"
-        pytest.skip("needs libvirt-python")
+    require_libvirt()
     (tmp_path / "node.xml").write_text(NODE)
     fleet("host", "set", "host-a", "--address", f"test://{tmp_path / 'node.xml'}")
     fleet("vm", "set", "web-0", "--address", "10.0.0.4", "--address", "fd00::4", "--vm-id", VM_ID.upper())

@@ -1,14 +1,12 @@
 """docs/network.md, command by command: on a host in a namespace, with VMs in namespaces and a service that runs."""
 
-import importlib.util
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.acceptance.running import Server, run
 from tests.docs.test_snippets import ROOT, blocks
-from tests.namespaces import require_namespaces
+from tests.namespaces import require_libvirt, require_namespaces
 from tests.network.bridge import Network, assert_silence, network
 
 PAGE = ROOT / "docs" / "network.md"
@@ -24,9 +22,7 @@ DOMAIN = """
 @pytest.fixture
 def bridge() -> Iterator[Network]:
     require_namespaces("nft", "curl")
-    if importlib.util.find_spec("libvirt") is None:
-        assert os.environ.get("CI") != "true", "this test needs libvirt-python"
-        pytest.skip("needs libvirt-python")
+    require_libvirt()
     with network() as made:
         yield made
 

@@ -145,7 +145,7 @@ def test_a_foreign_mac_is_dropped(bridge: Network, attacker: str) -> None:
         return next((line.split()[2] for line in lines if line.startswith(bridge.web.mac)), "")
 
     assert place() == "tap-web"
-    lie = frames.ethernet(bridge.web.mac, frames.LLDP, b"here I am")
+    lie = frames.udp(bridge.web.mac, liar.addresses[0], "255.255.255.255", (4000, 4000))
     liar.raw.send(lie)
     until(lambda: place() == port, what="without rules the bridge believes it")
     bridge.load()
@@ -176,7 +176,8 @@ def test_what_a_vm_may_send(bridge: Network) -> None:
         "its own IPv6": frames.udp(mac, own6, "ff02::1", (4000, 4000)),
     }
     forbidden = {
-        "another MAC": frames.arp("52:54:00:07:77:77", own),
+        "another MAC": frames.udp("52:54:00:07:77:77", own, everybody, (4000, 4000)),
+        "another MAC with its own ARP": frames.arp("52:54:00:07:77:77", own, hardware=mac),
         "another MAC inside ARP": frames.arp(mac, own, hardware=bridge.db.mac),
         "another's ARP": frames.arp(mac, other),
         "another's ARP request": frames.arp(mac, other, target="10.7.0.1", operation=frames.REQUEST),

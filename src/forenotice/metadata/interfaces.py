@@ -1,5 +1,6 @@
 """The network interface and the network namespace in which a listener takes connections."""
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -22,10 +23,8 @@ class UnusableError(Exception):
 
 def bind(listening: socket.socket, interface: str, netns: Path | None) -> None:
     """Take connections from there only; they inherit it, so responses leave by it too."""
-    # The directory shows the service's own namespace only.
-    if netns is None and (bridge := Path("/sys/class/net", interface, "master/bridge")).exists():
-        name = bridge.parent.resolve().name
-        raise UnusableError(f"{interface} is a port of the bridge {name}, where its packets arrive: give %{name}")
+    if bridge := _bridge_of(interface):
+        raise UnusableError(f"{interface} is a port of the bridge {bridge}, where its packets arrive: give %{bridge}")
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode() + b"\0")
     except PermissionError:
@@ -35,6 +34,16 @@ def bind(listening: socket.socket, interface: str, netns: Path | None) -> None:
             raise
         where = "this network namespace" if netns is None else netns
         raise UnusableError(f"there is no interface {interface} in {where}: `ip link` shows those there are") from None
+
+
+def _bridge_of(interface: str) -> str | None:
+    """Of which bridge it is a port, as far as /sys tells; that may show another network namespace."""
+    shown = Path("/sys/class/net", interface)
+    with contextlib.suppress(OSError, ValueError):
+        is_ours = int((shown / "ifindex").read_text()) == socket.if_nametoindex(interface)
+        if is_ours and (shown / "master/bridge").exists():
+            return (shown / "master").resolve().name
+    return None
 
 
 def call_in(netns: Path, work: Callable[[], T]) -> T:

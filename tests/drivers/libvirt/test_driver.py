@@ -334,9 +334,8 @@ def test_a_persistent_disk_that_the_target_has_not_is_refused_before_anything_is
 def test_a_host_without_room_is_refused_before_anything_is_ended(pair: Pair) -> None:
     domain = pair.make("web-0", disks={})
     pair.on(pair.a).ask(lambda link: link.defineXML(pair.xml("web-0", memory=1 << 26, disks={})))
-    for kind in (Kind.REDEPLOY, Kind.LIVE_MIGRATION):
-        why = failure(pair.carry_out(pair.task(kind, "web-0")))
-        assert why.startswith("host-b has no room for web-0: it needs 67108864 MiB, and ")
+    why = failure(pair.carry_out(pair.task(Kind.REDEPLOY, "web-0")))
+    assert why.startswith("host-b has no room for web-0: it needs 67108864 MiB, and ")
     assert state(domain) == RUNNING
     assert pair.domain("web-0", pair.b) is None
 
@@ -471,19 +470,23 @@ def test_a_host_that_hangs_is_given_up_after_the_time_limit(pair: Pair) -> None:
     until(lambda: _answers(pair))
 
 
-@pytest.mark.parametrize("kind", [kind for kind in Kind if not kind.traits.removes])
-def test_a_domain_that_is_not_there(pair: Pair, kind: Kind) -> None:
-    assert "host-a has no domain web-0" in failure(pair.carry_out(pair.task(kind, "web-0")))
+def test_a_domain_that_is_not_there(pair: Pair) -> None:
+    for kind in Kind:
+        outcome = pair.carry_out(pair.task(kind, "web-0"))
+        if kind.traits.removes:
+            done(outcome)
+        else:
+            assert "host-a has no domain web-0" in failure(outcome)
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_two_domains_for_one_vm_are_left_alone(pair: Pair, kind: Kind) -> None:
+def test_two_domains_for_one_vm_are_left_alone(pair: Pair) -> None:
     domain = pair.make("web-0", disks={})
     pair.make("other", disks={}, run=False)
-    task = pair.task(kind, "web-0", vm_ids={"web-0": uuid_of("other")})
-    assert "host-a has two domains for web-0" in failure(pair.carry_out(task))
-    assert state(domain) == RUNNING
-    assert kept(domain).mark is None
+    for kind in Kind:
+        task = pair.task(kind, "web-0", vm_ids={"web-0": uuid_of("other")})
+        assert "host-a has two domains for web-0" in failure(pair.carry_out(task))
+        assert state(domain) == RUNNING
+        assert kept(domain).mark is None
 
 
 def test_a_vm_is_found_by_its_name_if_its_id_is_another(pair: Pair) -> None:

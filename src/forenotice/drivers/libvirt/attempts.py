@@ -132,6 +132,10 @@ class Attempt:
     def wait(self, seconds: float = LOOK_EVERY) -> None:
         """Until something may have changed. StoppedError: the service ends."""
         self.pause(seconds)
+        self.require_going_on()
+
+    def require_going_on(self) -> None:
+        """StoppedError: the service ends."""
         if self.is_stopping:
             raise StoppedError
 
@@ -222,8 +226,9 @@ class Attempt:
         return mark
 
     def await_life(self, machine: Machine, mark: Mark, since: datetime | None = None) -> None:
-        """FailedError: the guest was not seen alive in time. `since`: a poll counts from then on."""
-        until, since = mark.at + self.config.alive_limit, since or mark.at
+        """FailedError: the guest was not seen alive in time. `since`: it should be from then on; None: from the mark on."""
+        since = since or mark.at
+        until = since + self.config.alive_limit
         while True:
             look = self.require(machine)
             last = self.surroundings.last_poll(machine.vm)

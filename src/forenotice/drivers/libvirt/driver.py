@@ -105,6 +105,7 @@ def _mark_to_freeze(attempt: Attempt, vm: str, fresh: set[str]) -> None:
         return
     if not look.is_running:
         raise FailedError(f"the domain of {vm} on {machine.host} {look.sentence}, and is left alone")
+    attempt.require_going_on()
     machine.mark(attempt.new_mark(machine, look, FREEZE), live=True)
     fresh.add(vm)
 

@@ -36,7 +36,6 @@ REASONS = {
     (libvirt.VIR_DOMAIN_SHUTOFF, libvirt.VIR_DOMAIN_SHUTOFF_FAILED): "because it could not start",
     (libvirt.VIR_DOMAIN_CRASHED, libvirt.VIR_DOMAIN_CRASHED_PANICKED): "with a panic of its kernel",
 }
-MOVING = (libvirt.VIR_DOMAIN_PAUSED_MIGRATION, libvirt.VIR_DOMAIN_PAUSED_STARTING_UP)
 REMOVED = (
     libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE
     | libvirt.VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
@@ -44,7 +43,11 @@ REMOVED = (
     | libvirt.VIR_DOMAIN_UNDEFINE_NVRAM
 )
 """With everything that libvirt keeps for it."""
-MOVED = libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE | libvirt.VIR_DOMAIN_UNDEFINE_KEEP_NVRAM
+MOVED = (
+    libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE
+    | libvirt.VIR_DOMAIN_UNDEFINE_CHECKPOINTS_METADATA
+    | libvirt.VIR_DOMAIN_UNDEFINE_KEEP_NVRAM
+)
 """With what another host has no use for; the firmware's variables may be on storage that both share."""
 UNSUPPORTED = (
     libvirt.VIR_ERR_INVALID_ARG,
@@ -96,7 +99,7 @@ class Look:
     @property
     def is_moving(self) -> bool:
         """Paused by a migration that comes, goes, or was broken off."""
-        return self.is_paused and self.reason in MOVING
+        return self.is_paused and bool(self.reason == libvirt.VIR_DOMAIN_PAUSED_MIGRATION)
 
     @property
     def is_dead(self) -> bool:

@@ -48,7 +48,7 @@ def migrate(attempt: Attempt, vm: str) -> Facts:
         elif here.is_active and not here.is_running:
             raise FailedError(f"the domain of {vm} on {source.host} {here.sentence}, so it cannot move alive")
         else:
-            require_room(target, here.definition)
+            require_room(target, here.live or here.definition)
             _migrate(attempt, source, here, target)
 
 
@@ -151,7 +151,7 @@ def _follow(attempt: Attempt, source: Machine, call: Call[None]) -> None:
         if broken_off and not call.is_over(ANSWER_SECONDS):
             break
     if broken_off:
-        attempt.wait(0)
+        attempt.require_going_on()
         attempt.require_time()
     call.result()
 

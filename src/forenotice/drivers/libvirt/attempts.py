@@ -226,7 +226,7 @@ class Attempt:
         return mark
 
     def await_life(self, machine: Machine, mark: Mark, since: datetime | None = None) -> None:
-        """FailedError: the guest was not seen alive in time. `since`: it should be from then on; None: from the mark on."""
+        """FailedError: the guest was not seen alive in time, counted from `since` on; None: from the mark on."""
         since = since or mark.at
         until = since + self.config.alive_limit
         while True:

@@ -27,7 +27,7 @@ from tests.databases import new_sqlite
 from forenotice.emulator.scenarios import catalogue
 
 ROOT = Path(__file__).parents[2]
-STORIES = {"quickstart-vm.md", "testing.md", "drivers.md", "inventory.md", "libvirt.md", "network.md"}
+STORIES = {"drivers.md", "inventory.md", "lab.md", "libvirt.md", "network.md", "quickstart-vm.md", "testing.md"}
 """Pages with a test of their own."""
 EMULATED = {"emulator.md"}
 """Pages for whose reader an emulator runs."""

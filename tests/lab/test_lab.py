@@ -1,5 +1,6 @@
 """A lab from up to down: on real guests, and whoever is killed in between."""
 
+import json
 import os
 import signal
 import subprocess
@@ -23,7 +24,7 @@ sys.modules["libvirt"] = None
 from forenotice.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
-PLAN = Plan(accelerator="qemu", prepare=0, speed=20)
+PLAN = Plan(accelerator="qemu", prepare=0, speed=20, group="web")
 
 
 def remains(place: Path) -> list[str]:
@@ -57,7 +58,7 @@ def directory(place: Path, env: Mapping[str, str]) -> Iterator[Path]:
         labs.remove(found)
 
 
-def test_a_lab_from_up_to_down(directory: Path, place: Path) -> None:
+def test_a_lab_from_up_to_down(directory: Path, place: Path, env: Mapping[str, str]) -> None:
     said = list[str]()
     with Lab.up(directory, PLAN, bound=True, say=said.append) as lab:
         assert said[1:] == [
@@ -75,15 +76,26 @@ def test_a_lab_from_up_to_down(directory: Path, place: Path) -> None:
         with pytest.raises(errors.ConflictError, match="the lab is up, in "):
             Lab.up(directory, PLAN)
 
-        shown = lab.service.run("vm", "show", "vm-0", "--json")
-        assert lab.guests["vm-0"].uuid in shown.stdout, shown
+        again = run("forenotice", "lab", "up", env=env)
+        assert again.stdout.startswith(f"The lab is up, in {directory}: "), again
+        shown = json.loads(lab.service.run("vm", "show", "vm-0", "--json").stdout)
+        assert (shown["group"], shown["vm_id"]) == ("web", lab.guests["vm-0"].uuid)
+        lines = run("forenotice", "lab", "status", env=env).stdout.splitlines()
+        assert lines[0].split() == ["service", f"http://{lab.service.control}"]
+        assert lines[-1].split()[:4] == ["vm-0", "host-a", "running", "10.77.0.10"]
+        with subprocess.Popen(
+            [sys.executable, "-m", "forenotice", "lab", "console", "vm-0", "--json"], env=env, stdout=subprocess.PIPE
+        ) as console:
+            assert console.stdout is not None
+            assert json.loads(console.stdout.readline())["vm"] == "vm-0"
+            console.kill()
 
         # What is killed is shown as that, and the rest goes on.
         lab.hosts["host-a"].kill_libvirtd()
         lab.service.kill()
-        again = Lab.find(directory)
-        assert again is not None
-        found = status.of(again)
+        known = Lab.find(directory)
+        assert known is not None
+        found = status.of(known)
         assert (found.up, found.service) == (False, "")
         assert [host.state for host in found.hosts] == ["libvirtd is down", "up"]
         assert [(vm.host, vm.state) for vm in found.vms] == [(None, "unknown")]

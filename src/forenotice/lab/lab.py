@@ -250,15 +250,12 @@ class Lab:
         service.start()
 
     def _apply_fleet(self) -> None:
-        lines = [f'[hosts.{name}]\naddress = "{host.uri}"\n' for name, host in self.hosts.items()]
-        if self.plan.group:
-            lines.append(f'[groups.{self.plan.group}]\nkind = "availability-set"\n')
-        for name, guest in self.guests.items():
-            group = f'group = "{self.plan.group}"\n' if self.plan.group else ""
-            where = f'host = "{self.first_host(name)}"\naddresses = ["{guest.address}"]\nvm_id = "{guest.uuid}"\n'
-            lines.append(f"[vms.{name}]\n{where}{group}")
+        """The hosts; the service finds their VMs by itself, with what their domains say of them."""
         file = self.directory / "fleet.toml"
-        file.write_text("\n".join(lines))
+        hosts = (
+            f'[hosts.{name}]\naddress = "{host.uri}"\ninventory = "libvirt"\n' for name, host in self.hosts.items()
+        )
+        file.write_text("\n".join(hosts))
         done = self.service.run("fleet", "apply", str(file))
         if done.returncode:
             raise errors.UnavailableError(f"the service refused the lab's fleet: {done.stderr.strip()}")

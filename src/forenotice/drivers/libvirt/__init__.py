@@ -1,7 +1,11 @@
 """Virtual machines under libvirt: connections to hosts, what a domain's XML says, and the driver."""
 
+import os
+
 from forenotice.core import errors
 
+# The library reads it when it is loaded. Below that, it writes sentences of its own between the lines of our log.
+os.environ.setdefault("LIBVIRT_DEBUG", "error")
 try:
     import libvirt as _library  # noqa: F401 - whether it is there
 except ImportError as error:

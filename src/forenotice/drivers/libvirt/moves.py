@@ -2,6 +2,7 @@
 
 import contextlib
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import libvirt
@@ -84,14 +85,15 @@ def is_started(attempt: Attempt, vm: str) -> bool:
 
 def fence(attempt: Attempt, source: Connection) -> bool:
     """Whether the host is off; no: it answers. WaitingError: neither is certain."""
-    lost = attempt.monotonic
+    # Not of each try: a host that was silent before is not waited for again.
+    patient_until = attempt.task.started_at + timedelta(seconds=attempt.patience)
     while True:
         try:
             source.ask(lambda link: link.getLibVersion(), min(ANSWER_SECONDS, attempt.left))
             return False
         except UnreachableError as error:
             why = f"{attempt.task.host} does not answer ({error.message})"
-        if attempt.monotonic - lost >= attempt.patience:
+        if attempt.now >= patient_until:
             break
         attempt.wait()
     if not attempt.config.fence:

@@ -27,9 +27,12 @@ MEASURING_ALL = "MEASURE_ALL" in os.environ
 PURE = tuple(Path(__file__).parent / room for room in ("core", "wire", "agent/rules"))
 """Tests of what holds itself to every branch. The tracer takes a third of the time: `make soak` measures the others."""
 LONGEST = (
+    "machines/test_events.py",
+    "machines/test_host_failure.py",
     "acceptance/test_two_servers.py",
     "core/test_histories.py::test_what_always_holds",
     "acceptance/test_rollout.py",
+    "machines/test_kills.py",
     "conformance/handlers/test_handlers.py",
     "docs/test_quickstart.py",
     "acceptance/test_outage.py",

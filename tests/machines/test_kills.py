@@ -1,0 +1,167 @@
+"""Whoever is killed in the middle of an operation: it happens once, and its event ends."""
+
+import http.client
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from tests.machines.labs import BY_POWER_CUT, ENDED, Happened, Lab, Vm, a_lab, until
+
+SHUTDOWN, FREEZE = 8, 9
+"""Seconds. All that is under way lasts so long that a service which was killed is up again before it goes on."""
+STUBBORN = {"shutdown_timeout_seconds": SHUTDOWN}
+HOSTS = {
+    "host-a": {"cordoned": True},
+    "host-b": {"cordoned": True},
+    "host-c": {"cordoned": True},
+    "host-d": {},
+    "host-e": {},
+}
+VMS = {
+    "frozen": Vm(host="host-a", approve=False),
+    "rebooted": Vm(host="host-b", approve=False, stubborn=True, policy=STUBBORN),
+    "mover": Vm(host="host-c", approve=False),
+    "restarted": Vm(host="host-d", approve=False, stubborn=True, policy=STUBBORN),
+    "redeployed": Vm(host="host-d", approve=False, stubborn=True, policy=STUBBORN),
+    "evicted": Vm(host="host-d", approve=False, stubborn=True, policy=STUBBORN, spot=True),
+    "deleted": Vm(host="host-d", approve=False, stubborn=True, policy=STUBBORN),
+}
+KINDS = {
+    "frozen": ("host-update", "host-a", {"duration_seconds": FREEZE}),
+    "rebooted": ("host-reboot", "host-b", {}),
+    "mover": ("live-migration", "host-c", {}),
+    "restarted": ("restart", "restarted", {}),
+    "redeployed": ("redeploy", "redeployed", {}),
+    "evicted": ("eviction", "evicted", {}),
+    "deleted": ("deletion", "deleted", {}),
+}
+
+
+def test_the_service_and_libvirtd_are_killed(tmp_path: Path) -> None:
+    with a_lab(tmp_path, VMS, HOSTS) as lab:
+        operations = begin(lab, *KINDS)
+        until(lambda: is_in_the_middle(lab, operations), lambda: f"all are under way: {lab.happened}")
+        # Also at the very moment at which the first is powered off, and when the first is started again.
+        killer = Killer(lab, "stopped", "started")
+        lab.server.kill()
+        killer.see_through(operations.values())
+        assert killer.wanted == set()
+        each_happened_once(lab)
+        libvirtd_is_killed(lab)
+
+
+def begin(lab: Lab, *vms: str) -> dict[str, str]:
+    """All at once, approved by an operator; gives the operation for each VM."""
+    made = {vm: lab.server.schedule(kind, name, **more) for vm, (kind, name, more) in KINDS.items() if vm in vms}
+    for operation in made.values():
+        for event in operation["events"]:
+            if event["type"] != "Preempt":
+                lab.server.post(f"/v1/events/{event['id']}/approve")
+    return {vm: operation["id"] for vm, operation in made.items()}
+
+
+def is_in_the_middle(lab: Lab, operations: Mapping[str, str]) -> bool:
+    """Each is marked, frozen, or on its way; or already further than that, where the machine is slow."""
+    return all(_is_under_way(lab, vm, operation) for vm, operation in operations.items())
+
+
+def _is_under_way(lab: Lab, vm: str, operation: str) -> bool:
+    if vm == "frozen":
+        return bool(lab.seen(vm=vm, what="suspended"))
+    if vm == "mover":
+        return len(lab.seen(vm=vm, what="started")) > 1
+    host = VMS[vm].host
+    return lab.machine(vm).mark(host, live=False) == operation or bool(lab.seen(vm=vm, what="stopped"))
+
+
+class Killer:
+    """Kills the service at the moment at which something happens to a domain for the first time."""
+
+    def __init__(self, lab: Lab, *wanted: str) -> None:
+        self.lab, self.wanted = lab, set(wanted)
+        lab.listen(self._look)
+
+    def _look(self, happened: Happened) -> None:
+        if happened.what in self.wanted and (server := self.lab.server.process):
+            self.wanted.discard(happened.what)
+            server.kill()
+
+    def see_through(self, operations: Iterable[str]) -> None:
+        """Start the service again whenever it is not there, until all have been completed."""
+        waiting = list(operations)
+
+        def are_over() -> bool:
+            server = self.lab.server
+            if server.process is None or server.process.poll() is not None:
+                if server.process is not None:
+                    server.kill()
+                server.spawn()
+            with suppress(OSError, http.client.HTTPException):
+                for operation in list(waiting):
+                    said = server.control("GET", f"/v1/operations/{operation}")
+                    if said.status == 200 and said.json["status"] in ENDED:
+                        assert said.json["status"] == "Completed", said.json
+                        waiting.remove(operation)
+            return not waiting
+
+        until(are_over, lambda: f"{waiting} end: {self.lab.happened}")
+
+
+def each_happened_once(lab: Lab) -> None:
+    """By what guests and libvirt say."""
+    for name, persistent, ephemeral in (("restarted", 2, 2), ("rebooted", 2, 2), ("redeployed", 2, 1)):
+        vm = lab.machine(name)
+        last = vm.polled()
+        assert len(vm.boots) == 2, name
+        assert (last.boot_id, last.persistent_boots, last.ephemeral_boots) == (vm.boots[-1], persistent, ephemeral), (
+            name
+        )
+        assert [each.how for each in lab.seen(vm=name, what="stopped")] == [BY_POWER_CUT], name
+    assert lab.machine("restarted").facts == (["host-d"], ["host-d"], "host-d")
+    assert lab.machine("rebooted").facts == (["host-b"], ["host-b"], "host-b")
+    for name in ("redeployed", "mover"):
+        assert lab.machine(name).facts == (["host-e"], ["host-e"], "host-e"), name
+    for name in ("mover", "frozen"):
+        vm = lab.machine(name)
+        assert [vm.polled().boot_id] == vm.boots, name
+    assert len(lab.seen(vm="frozen", what="suspended")) == 1
+    for name in ("evicted", "deleted"):
+        vm = lab.machine(name)
+        assert vm.defined == []
+        assert len(vm.boots) == 1
+        assert [disk.exists() for disk in vm.guest.disks] == [True, False]
+        assert lab.server.control("GET", f"/v1/vms/{name}").status == 404
+
+
+def libvirtd_is_killed(lab: Lab) -> None:
+    """Guests go on without it; when it is back, so does what was under way."""
+    frozen, restarted = lab.machine("frozen"), lab.machine("restarted")
+    moved = [lab.machine(name) for name in ("mover", "redeployed")]
+    boots = {vm.name: vm.boots for vm in (frozen, restarted, *moved)}
+    begun = len(lab.happened)
+    operations = begin(lab, "frozen", "restarted")
+    migration = lab.server.schedule("live-migration", "host-e")
+    for event in migration["events"]:
+        lab.server.post(f"/v1/events/{event['id']}/approve")
+
+    def are_under_way() -> bool:
+        seen = {(each.vm, each.what) for each in lab.happened[begun:]}
+        marked = restarted.mark("host-d", live=False) == operations["restarted"]
+        return (
+            marked
+            and ("frozen", "suspended") in seen
+            and bool({("mover", "started"), ("redeployed", "started")} & seen)
+        )
+
+    until(are_under_way, lambda: f"all are under way: {lab.happened[begun:]}")
+    for name in ("host-a", "host-d", "host-e"):
+        lab.hosts[name].restart_libvirtd()
+    for operation in (*operations.values(), migration["id"]):
+        lab.ended(operation)
+    last = restarted.polled()
+    assert (restarted.boots[:-1], last.persistent_boots, last.ephemeral_boots) == (boots["restarted"], 3, 3)
+    for vm in (frozen, *moved):
+        assert vm.polled().boot_id == boots[vm.name][-1]
+        assert vm.boots == boots[vm.name]
+    for vm in moved:
+        assert vm.facts == (["host-d"], ["host-d"], "host-d")

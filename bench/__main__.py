@@ -12,6 +12,7 @@ from bench import (
     fleet,
     flood,
     history,
+    inventory,
     machine,
     polls,
     portal,
@@ -35,6 +36,7 @@ PARTS: dict[str, Callable[[Effort], list[report.Row]]] = {
     "emulator": emulator.measure,
     "commandline": commandline.measure,
     "history": history.measure,
+    "inventory": inventory.measure,
     "rollouts": rollouts.measure,
     "portal": portal.measure,
 }

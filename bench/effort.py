@@ -21,6 +21,8 @@ class Effort:
     schedulings: int = 3
     idle_seconds: int = 60
     """Of watching an agent that has nothing to do."""
+    domains: int = 1_000
+    """Of a watched host."""
     starts: int = 11
     """Of an emulator."""
     entries: int = 1_000_000

@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Run
+from tests.control.running import Control
+from tests.service.inventories import Hosts, domain
+
+from forenotice.service.inventory import InventoryLoop
 
 SAME = "The fleet is as the file says.\n"
 
@@ -252,3 +256,30 @@ def test_filtered_lists(fleet: Run) -> None:
     assert names("vm", "list", "--spot") == []
     assert names("group", "list", "--name", "w*") == ["web"]
     assert fleet("host", "list", "--name", "label:rack=r9").out == "There are no matching hosts.\n"
+
+
+def test_drift(fleet: Run, module_control: Control) -> None:
+    hosts = Hosts(domains={"host-a": [domain("bad name", 1)]}, silent={"host-b": "no route to host"})
+    loop = InventoryLoop(module_control.service, hosts.open)
+    for name in ("host-a", "host-b"):
+        fleet("host", "set", name, "--inventory", "libvirt", "--address", "test:///default")
+    loop.step()
+    found = fleet("fleet", "drift", failing=1)
+    found.shows(
+        r"host-a +bad name +refused +\S.* +it cannot be added: 'bad name' is not a VM name.*",
+        r"host-a +web-0 +missing +\S.* +host host-a no longer has it.*",
+    )
+    assert [each["kind"] for each in fleet("fleet", "drift", "--json", failing=1).json["items"]] == [
+        "refused",
+        "missing",
+    ]
+    assert fleet("fleet", "drift", "--host", "host-b").code == 0
+    fleet("host", "list").shows(r"host-a +open +1 +2", r"host-b +open, does not answer +1")
+    fleet("host", "show", "host-a").shows(r"drift +bad name is refused: .*; web-0 is missing: .*")
+    fleet("host", "show", "host-b").shows(r"silent since +\S.*", "silent because +no route to host")
+    assert [each["kind"] for each in fleet("vm", "show", "web-0", "--json").json["drift"]] == ["missing"]
+    fleet("vm", "show", "web-0").shows("drift +web-0 is missing: host host-a no longer has it.*")
+    fleet("vm", "list").shows("web-0 .* missing")
+    fleet("history", "--vm", "web-0").shows(".*VM web-0 is missing: host-a no longer has it.*")
+    fleet("host", "set", "host-b", "--no-inventory")
+    loop.step()

@@ -1,6 +1,7 @@
 """The grid of the fleet, and the pages of a host, a group and a VM: facts, policies, what is live, what happened."""
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html import unescape
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.portal.running import Portal, running
+from tests.service.inventories import Hosts, domain
 from tests.service.rig import OPERATOR
 
 from forenotice.core.fleet import Listening, ScopeKind
@@ -17,6 +19,7 @@ from forenotice.core.timing import Timing
 from forenotice.portal.pages import fleet as page_module
 from forenotice.service import fleet, fleet_map, history, maintenance, overview, queries
 from forenotice.service.guests import Guests
+from forenotice.service.inventory import InventoryLoop
 from forenotice.service.tick import tick
 from forenotice.store.journal import JournalFilter
 from forenotice.views.fleet import FactsChange, HostChange, NewGroup, NewHost, PolicyChange, VmChange
@@ -503,3 +506,35 @@ def test_an_operation_that_a_window_puts_off_is_shown_before_guests_are_told(por
     visitor.get(made).shows("Cancelled: host update of db")
     visitor.get("/").lacks("not announced yet")
     visitor.post("/operations/nobody/cancel", on="/", status=404)
+
+
+# Drift
+
+
+def test_how_hosts_differ_from_the_fleet_is_shown_until_it_is_settled(portal: Portal) -> None:
+    hosts = Hosts(domains={"host-a": [domain("bad name", 1)]}, silent={"host-b": "no route to host"})
+    loop = InventoryLoop(portal.service, hosts.open)
+    for name in ("host-a", "host-b"):
+        fleet.set_host(portal.service, OPERATOR, name, HostChange(inventory="libvirt", address="test:///default"))
+    loop.step()
+    visitor, tenant = portal.visitor(), portal.visitor_as("tenant", "group:web")
+    told = "host-a , bad name: it cannot be added: &#39;bad name&#39; is not a VM name"
+    visitor.get("/").shows("Hosts differ from the fleet", unescape(told), "no longer has it", "no route to host")
+    visitor.get("/hosts/host-a").shows(
+        "The fleet follows what libvirt says of its VMs", "It differs from the fleet", "? missing"
+    )
+    visitor.get("/hosts/host-b").shows("Host host-b has not told its VMs since", "no route to host")
+    visitor.get("/vms/web-0").shows("? missing : its host does not have it", "A host differs from the fleet")
+    tenant.get("/vms/web-0").shows("? missing : its host does not have it")
+    assert "bad name" not in tenant.get("/").text
+    visitor.get("/fleet").shows("? web-0 , missing")
+    hosts.silent.clear()
+    for name in ("host-a", "host-b"):
+        vms = queries.vms(portal.service, host=name).items
+        hosts.domains[name] = [replace(domain(vm.name, 1), uuid=vm.vm_id.lower()) for vm in vms]
+        hosts.changed(name)
+    loop.step()
+    for path in ("/", "/hosts/host-a", "/vms/web-0"):
+        visitor.get(path).lacks(
+            "Hosts differ from the fleet", "It differs from the fleet", "A host differs", "missing :"
+        )

@@ -1,16 +1,17 @@
 """The thread that follows hosts: one transaction where something differs, none otherwise."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import pytest
+from tests.service.inventories import ID, WATCHED, Hosts, domain
 from tests.service.rig import OPERATOR, ManualClock, Rig, wait_for
 
 from forenotice.core import errors
 from forenotice.core.fleet import DriftKind, VmState
-from forenotice.core.inventory import Domain, DomainFacts, DomainState, Listed, Rule
+from forenotice.core.inventory import DomainFacts, Rule
 from forenotice.core.operations import Kind
 from forenotice.core.selectors import of_scopes
 from forenotice.runtime import Runtime
@@ -20,49 +21,6 @@ from forenotice.store.database import Store
 from forenotice.views.fleet import HostChange
 
 pytestmark = pytest.mark.both_databases
-
-WATCHED = {"inventory": "libvirt", "address": "test:///default"}
-ID = "00000000-0000-4000-8000-00000000000{}"
-
-
-@dataclass
-class Hosts:
-    """What hosts have: the edge beyond which libvirt is."""
-
-    domains: dict[str, list[Domain]] = field(default_factory=dict)
-    silent: dict[str, str] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
-    followed: Mapping[str, str] = field(default_factory=dict)
-    changed: Callable[[str], None] = lambda _: None
-    before_answer: Callable[[], None] = lambda: None
-    closed: bool = False
-
-    def open(self, changed: Callable[[str], None]) -> "Hosts":
-        self.changed = changed
-        return self
-
-    def follow(self, hosts: Mapping[str, str]) -> None:
-        self.followed = hosts
-
-    def list(self, name: str) -> Listed:
-        self.asked.append(name)
-        if why := self.silent.get(name):
-            raise errors.UnavailableError(why)
-        domains = list(self.domains.get(name, ()))
-        self.before_answer()
-        return Listed(domains=domains, definitions={each.uuid: f"<domain>{each.name}</domain>" for each in domains})
-
-    def close(self) -> None:
-        self.closed = True
-
-    def move(self, name: str, source: str, target: str) -> None:
-        [moved] = [each for each in self.domains[source] if each.name == name]
-        self.domains[source].remove(moved)
-        self.domains.setdefault(target, []).append(moved)
-
-
-def domain(name: str, number: int, state: DomainState = DomainState.RUNNING, **facts: Any) -> Domain:
-    return Domain(name=name, uuid=ID.format(number), state=state, facts=DomainFacts(**facts))
 
 
 class Site:

@@ -166,6 +166,7 @@ def test_a_lab_is_made_by_one_at_a_time(directory: Path) -> None:
         (("console", "vm-0"), "there is no lab in {directory}: start one with `forenotice lab up`"),
         (("up", "--vms", "0"), "a lab has 1 to 200 VMs, not 0"),
         (("up", "--hosts", "9"), "a lab has 1 to 8 hosts, not 9"),
+        (("up", "--vms", "1", "--agents", "2"), "of 1 VMs, 0 to 1 run our agent, not 2"),
     ],
 )
 def test_what_cannot_be_done_says_why(

@@ -60,10 +60,11 @@ drive = partial(command, app, make=Lab)
     "up",
     option("--vms", "N", "How many VMs.", type=int, default=3),
     option("--hosts", "N", "How many hosts.", type=int, default=2),
+    option("--agents", "N", "How many VMs run the agent instead of a handler script.", type=int, default=0),
     switch("--emulate", "Let QEMU emulate the VMs, without trying KVM."),
     rows=table.LAB,
 )
-def up(ctx: Lab, vms: int, hosts: int, emulate: bool) -> None:
+def up(ctx: Lab, vms: int, hosts: int, agents: int, emulate: bool) -> None:
     """Start hosts, the service and VMs; return when all VMs poll."""
     from forenotice.lab import lab, status
 
@@ -79,8 +80,14 @@ def up(ctx: Lab, vms: int, hosts: int, emulate: bool) -> None:
             raise errors.ConflictError(existing.sentence)
         ctx.out.result(status.of(existing), f"{existing.sentence[0].upper()}{existing.sentence[1:]}.")
         return
-    accelerator = "qemu" if emulate else ""
-    planned = lab.plan(vms=vms, hosts=hosts, speed=found.speed, control=str(found.control), accelerator=accelerator)
+    planned = lab.plan(
+        vms=vms,
+        hosts=hosts,
+        agents=agents,
+        speed=found.speed,
+        control=str(found.control),
+        accelerator="qemu" if emulate else "",
+    )
     made = lab.Lab.up(found.directory, planned, say=_silent if ctx.out.json else _say)
     ctx.out.result(status.of(made), *_next(made, found))
 

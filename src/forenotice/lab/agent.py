@@ -21,7 +21,7 @@ from forenotice.lab.image import Entry, ImageError
 
 LISTS = """
 import json, sys
-import argparse, encodings.idna, encodings.latin_1, logging, runpy, shutil
+import argparse, encodings.ascii, encodings.idna, encodings.latin_1, encodings.utf_8_sig, logging, runpy, shutil
 import forenotice.__main__, forenotice.agent.daemon, forenotice.programs.launcher
 files = [module.__file__ for module in sys.modules.values() if getattr(module, "__file__", None)]
 json.dump({"path": sys.path, "files": sorted({*files})}, sys.stdout)

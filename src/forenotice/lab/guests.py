@@ -183,6 +183,13 @@ class Guest:
         return next((report for report in reversed(list(self.reports(TAIL))) if report.clock is not None), None)
 
     @property
+    def has_agent(self) -> bool:
+        """Whether our agent has said on the console that it runs."""
+        with suppress(FileNotFoundError):
+            return b'"agent.started"' in self.console.read_bytes()
+        return False
+
+    @property
     def last_words(self) -> str:
         """The last line on its console."""
         with suppress(FileNotFoundError), self.console.open("rb") as file:

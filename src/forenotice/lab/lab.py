@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from forenotice.core import errors
-from forenotice.lab import guests, hosts, image, packages, processes
+from forenotice.lab import agent, guests, hosts, image, packages, processes
 from forenotice.lab.guests import Guest
 from forenotice.lab.hosts import Host
 from forenotice.lab.service import Service
@@ -47,6 +47,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     prepare: float = 2
     """Seconds that a guest prepares before it approves."""
     approve: bool = True
+    agents: int = 0
+    """So many VMs, from the first, run our agent instead of a handler script."""
     accelerator: str = ""
     """`kvm` or `qemu`; empty: KVM is tried."""
     speed: float = 1
@@ -61,15 +63,18 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     ready: bool = False
 
 
-def plan(*, vms: int, hosts: int, **more: Any) -> Plan:
+def plan(*, vms: int, hosts: int, agents: int = 0, **more: Any) -> Plan:
     """By numbers of VMs and hosts; `more` are fields of the plan."""
     if not 1 <= hosts <= MOST_HOSTS:
         raise errors.RefusedError(f"a lab has 1 to {MOST_HOSTS} hosts, not {hosts}")
     if not 1 <= vms <= guests.MOST:
         raise errors.RefusedError(f"a lab has 1 to {guests.MOST} VMs, not {vms}")
+    if not 0 <= agents <= vms:
+        raise errors.RefusedError(f"of {vms} VMs, 0 to {vms} run our agent, not {agents}")
     return Plan(
         hosts=tuple(f"host-{letter}" for letter in "abcdefgh"[:hosts]),
         vms=tuple(f"vm-{number}" for number in range(vms)),
+        agents=agents,
         **more,
     )
 
@@ -180,7 +185,8 @@ class Lab:
     def domain(self, guest: Guest) -> str:
         """Its XML."""
         kernel = image.Kernel(file=Path(self.plan.kernel), modules=Path(self.plan.modules))
-        return guest.domain(kernel, self._initrd, self.plan.accelerator)
+        initrd = self._initrd_with_agent if self._runs_agent(guest) else self._initrd
+        return guest.domain(kernel, initrd, self.plan.accelerator)
 
     def first_host(self, vm: str) -> str:
         """Where a VM is started."""
@@ -189,6 +195,13 @@ class Lab:
     @property
     def _initrd(self) -> Path:
         return self.directory / "initrd.gz"
+
+    @property
+    def _initrd_with_agent(self) -> Path:
+        return self.directory / "initrd-with-agent"
+
+    def _runs_agent(self, guest: Guest) -> bool:
+        return guest.approve and guest.number < self.plan.agents
 
     # Up
 
@@ -213,6 +226,8 @@ class Lab:
 
     def _make_image(self, say: Callable[[str], None]) -> None:
         kernel = image.write(self._initrd)
+        if self.plan.agents:
+            agent.write(self._initrd_with_agent, self._initrd, self.plan.prepare)
         say(f"The guests' image is made, of the kernel {kernel.version} and busybox.")
         if not (accelerator := self.plan.accelerator):
             accelerator = guests.accelerator(kernel, self._initrd)
@@ -261,11 +276,11 @@ class Lab:
             raise errors.UnavailableError(f"the service refused the lab's fleet: {done.stderr.strip()}")
 
     def _await_guests(self, say: Callable[[str], None]) -> None:
-        """Until every one has polled."""
+        """Until every one has polled, and our agent runs where it should."""
         deadline, pause, waiting = time.monotonic() + BOOT_SECONDS, threading.Event(), dict(self.guests)
         while waiting:
             for name, guest in list(waiting.items()):
-                if (report := guest.latest) and report.date:
+                if (report := guest.latest) and report.date and (guest.has_agent or not self._runs_agent(guest)):
                     say(f"{name} has booted on {self.first_host(name)} and polls.")
                     del waiting[name]
             if waiting and time.monotonic() > deadline:

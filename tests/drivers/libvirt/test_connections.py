@@ -53,11 +53,19 @@ def test_uris_that_are_allowed(uri: str) -> None:
         ("qemu+ssh://a/system?command=/bin/sh", "names a program"),
         ("qemu+ssh://a/system?x=1;Comm%61nd=/bin/sh", "names a program"),
         ("qemu+ssh://a/system?netcat=/bin/sh", "names a program"),
+        ("qemu:///embed?root=/srv", "would run QEMU within the service"),
     ],
 )
 def test_uris_that_are_not(connections: Connections, uri: str, said: str) -> None:
     with pytest.raises(errors.RefusedError, match=said):
         connections.to(uri)
+
+
+def test_a_file_that_is_no_host_is_not_quoted(connections: Connections, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("fn_secret\n")
+    with pytest.raises(UnreachableError, match="is not XML") as refused:
+        connections.to(f"test://{tmp_path}/token").ask(names)
+    assert "fn_secret" not in refused.value.message
 
 
 def names(link: Any) -> list[str]:

@@ -65,6 +65,8 @@ def require_uri(uri: str) -> None:
         raise errors.RefusedError(f"{uri!r} is not a libvirt URI: {example}") from None
     if not SCHEME.fullmatch(uri.partition("://")[0]):
         raise errors.RefusedError(f"{uri!r} has no transport that is allowed (unix, ssh, libssh, tls, tcp): {example}")
+    if parts.path.rstrip("/") == "/embed":
+        raise errors.RefusedError(f"{uri!r} would run QEMU within the service, which is not allowed: {example}")
     named = {unquote(part.partition("=")[0]).lower() for part in re.split("[&;]", parts.query)}
     if programs := sorted(named & PROGRAMS):
         raise errors.RefusedError(f"{uri!r} names a program ({programs[0]}=), which is not allowed: {example}")
@@ -260,6 +262,9 @@ def shared(runtime: Runtime) -> Connections:
 
 def reason(error: Any) -> str:
     """Of a libvirtError, in one line."""
+    if error.get_error_code() == libvirt.VIR_ERR_XML_DETAIL:
+        # It quotes what it could not read, and whoever may set a host's address can name any file of this machine.
+        return "what it has is not XML"
     return " ".join((error.get_error_message() or str(error)).split())
 
 

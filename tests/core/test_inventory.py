@@ -244,8 +244,10 @@ def test_of_two_other_hosts_that_run_it_its_own_says_nothing() -> None:
 def test_a_migration_by_hand_is_no_drift_while_it_lasts() -> None:
     site = row()
     real = reality(site)
-    made = observe(site, {**real, "d": [of(site.vm("web-0"), ARRIVING)]})
-    assert all(map(is_nothing, made))
+    arriving = [of(site.vm("web-0"), ARRIVING)]
+    for source in (real["a"], arriving):
+        made = observe(site, {**real, "a": source, "d": arriving})
+        assert all(map(is_nothing, made))
 
 
 @pytest.mark.parametrize(

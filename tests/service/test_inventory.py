@@ -214,6 +214,30 @@ def test_what_an_operation_does_meanwhile_is_not_taken_back(site: Site) -> None:
     assert (site.rig.vm("db").size, site.drift()) == (2, {})
 
 
+def test_what_is_removed_meanwhile_does_not_come_back(site: Site) -> None:
+    site.hosts.domains = {"a": [domain("db", 2)]}
+    site.step()
+
+    def remove() -> None:
+        site.hosts.before_answer = lambda: None
+        site.hosts.domains["a"] = []
+        site.rig.remove_vm("db")
+
+    site.hosts.before_answer = remove
+    site.step("a")
+    assert site.rig.actions(vm="db", action="vm.") == ["vm.added", "vm.removed"]
+
+
+def test_what_is_removed_while_its_host_has_it_is_added_again(site: Site) -> None:
+    site.hosts.domains = {"a": [domain("db", 2)]}
+    site.step()
+    site.rig.remove_vm("db")
+    site.time += 61
+    site.step()
+    assert site.rig.actions(vm="db", action="vm.") == ["vm.added", "vm.removed", "vm.added"]
+    assert inventory.definition(site.rig.service, "db") == "<domain>db</domain>"
+
+
 def test_others_that_may_have_the_vm_are_asked_before_it_is_moved(site: Site) -> None:
     site.hosts.domains = {"a": [domain("db", 2)], "b": []}
     site.step()

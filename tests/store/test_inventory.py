@@ -69,11 +69,11 @@ def test_who_is_known_by_what(tx: Transaction) -> None:
     assert (tx.vms.known_by(["id-db", "id-x"]), tx.vms.known_by([])) == ({"id-db": "db"}, {})
 
 
-def test_whether_something_has_happened_since(tx: Transaction) -> None:
-    position = tx.apply(changes(entry("vm.moved")))
-    assert not tx.journal.has_since(position, ["vm.moved"])
-    tx.apply(changes(entry("vm.changed")))
-    assert (tx.journal.has_since(position, ["vm.moved", "vm.changed"]), tx.journal.has_since(position, [])) == (
-        True,
-        False,
-    )
+def test_what_has_happened_since_to_hosts_and_vms(tx: Transaction) -> None:
+    position = tx.apply(changes(entry("vm.moved", host="a", vm="db")))
+    assert tx.journal.since(position, ["vm.moved"], hosts=["a"], vms=["db"]) == []
+    tx.apply(changes(entry("vm.changed", host="b", vm="db"), entry("operation.started", host="a"), entry("vm.moved")))
+    actions = ("vm.changed", "vm.moved", "operation.started")
+    assert tx.journal.since(position, actions, hosts=["a"], vms=[]) == [position + 2]
+    assert tx.journal.since(position, actions, hosts=["a"], vms=["db"]) == [position + 1, position + 2]
+    assert tx.journal.since(position, actions[1:], hosts=["c"], vms=["db"]) == []

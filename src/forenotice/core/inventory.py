@@ -33,7 +33,7 @@ class DomainState(StrEnum):
     RUNNING = "running"
     OFF = "off"
     ARRIVING = "arriving"
-    """It is being migrated to the host, and still runs on another."""
+    """It begins to run there, or is being migrated: to this host, or, in the last moment, away from it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,13 +173,17 @@ def _vm_of(draft: Draft, inventory: Inventory, domain: Domain) -> Vm | None:
 
 
 def _domains_of(draft: Draft, inventory: Inventory, vm: Vm) -> dict[str, Domain]:
-    """By host. One that arrives, or that a driver has prepared, is not there yet."""
+    """By host. One that arrives at another host, or that a driver has prepared, is not there yet."""
     named = inventory.with_uuid(vm.vm_id) or {
         host: domain
         for host, domain in inventory.with_name(vm.name).items()
         if draft.world.addresses.get(domain.uuid, vm.name) == vm.name
     }
-    return {host: domain for host, domain in named.items() if _is_there(draft, domain)}
+    return {
+        host: domain
+        for host, domain in named.items()
+        if _is_there(draft, domain) or (host == vm.host and domain.state is DomainState.ARRIVING)
+    }
 
 
 def _is_there(draft: Draft, domain: Domain) -> bool:

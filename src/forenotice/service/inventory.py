@@ -72,6 +72,8 @@ class InventoryLoop:
         self._failures: dict[str, Failures] = {}
         self._kept: dict[str, str] = {}
         """Definitions that the store has, by VM."""
+        self._own: set[int] = set()
+        """Positions of the journal that this step has written."""
         self._position = -1
         self._loop = Loop(INVENTORY, self.step, self._wake, service.liveness, service.runtime, pause=BETWEEN_STEPS)
         self.start = self._loop.start
@@ -90,26 +92,22 @@ class InventoryLoop:
         """List what is due and record it; gives how long nothing is."""
         with self._service.store.read() as reader:
             self._follow({host.name: host for host in reader.hosts.watched()})
-            last = reader.journal.last()
-            position = last[0] if last else 0
+            position = _end(reader)
             # What was in the way may be gone.
             drifting = reader.drift.hosts() if position != self._position else []
         now = self._service.runtime.monotonic()
         due = [name for name in self._hosts if self._due.get(name, 0.0) <= now]
         # Those that do not answer last: they take time.
         fresh = {name for name in sorted(due, key=self._service.silent.__contains__) if self._list(name)}
-        known: int | None = position
         recorded: set[str] = set()
+        self._own.clear()
         # To record one host may mean to list others.
-        while known is not None and (left := ({*drifting, *fresh} & self._listed.keys()) - recorded):
+        while left := ({*drifting, *fresh} & self._listed.keys()) - recorded:
             name = min(left)
             recorded.add(name)
-            known = self._record(name, fresh, known)
-        if known is None:
-            for name in fresh:
+            if not self._record(name, fresh, position):
                 self._due[name] = 0.0
-            return timedelta(0)
-        self._position = known
+        self._position = max(position, *self._own, 0)
         next_due = min((self._due.get(name, 0.0) for name in self._hosts), default=now + LONGEST_SLEEP)
         return timedelta(seconds=max(0.0, min(next_due - self._service.runtime.monotonic(), LONGEST_SLEEP)))
 
@@ -161,40 +159,47 @@ class InventoryLoop:
             log.info("A host tells its VMs again", action="inventory.answered", host=name)
         return True
 
-    def _record(self, name: str, fresh: set[str], position: int) -> int | None:
-        """Gives the position of the journal at which the fleet is as `fresh` hosts say.
+    def _record(self, name: str, fresh: set[str], position: int) -> bool:
+        """Whether the fleet is as the host says, or as near to that as the rules allow.
 
-        They were listed when the journal was at `position`. None: the fleet has changed since, so list them again.
+        Hosts that are `fresh` were listed when the journal was at `position`. Not: the fleet has changed since, so that
+        this one must be listed again.
         """
         service = self._service
         with service.store.read() as reader:
             draft = service.draft(_load(reader, name, self._found), allows_loopback=service.allows_loopback)
+            known = set(draft.world.vms)
             inventory.observe(draft, name, self._found)
+            for added in draft.world.vms.keys() - known:
+                self._kept.pop(added, None)
             new = self._new_definitions(reader, draft, name)
         changes = draft.changes()
         if not (changes.entries or changes.drift or new):
-            return position
+            return True
         # Where others say that the same VMs are may be old, too.
         near = {at for domain in self._found.hosts[name] for at in self._found.hosts_of(domain)}
         fresh.update(other for other in sorted({name, *near} - fresh) if self._list(other))
         if name not in self._listed:
-            return position
+            return True
 
-        def work(unit: UnitOfWork) -> int | None:
-            if unit.transaction.journal.has_since(position, PLACING):
-                return None
+        def work(unit: UnitOfWork) -> range | None:
             draft = unit.draft(_load(unit.transaction, name, self._found), CALL)
+            vms, hosts = {*known, *draft.world.vms}, {name, *near}
+            if set(unit.transaction.journal.since(position, PLACING, hosts=hosts, vms=vms)) - self._own:
+                return None
+            first = _end(unit.transaction)
             inventory.observe(draft, name, self._found)
             unit.keep(draft)
-            known = {vm: xml for vm, xml in new.items() if vm in draft.world.vms}
-            unit.transaction.definitions.put(known, unit.now)
-            last = unit.transaction.journal.last()
-            return last[0] if last else position
+            described = {vm: xml for vm, xml in new.items() if vm in draft.world.vms}
+            unit.transaction.definitions.put(described, unit.now)
+            return range(first + 1, _end(unit.transaction) + 1)
 
-        recorded = service.transact(work)
-        if recorded is not None:
-            self._kept |= new
-        return recorded
+        written = service.transact(work)
+        if written is None:
+            return False
+        self._own.update(written)
+        self._kept |= new
+        return True
 
     def _new_definitions(self, reader: Reader, draft: Draft, host: str) -> dict[str, str]:
         """Of VMs that are on this host, those that the store does not have."""
@@ -207,6 +212,12 @@ class InventoryLoop:
         stored = reader.definitions.of(new)
         self._kept |= {name: xml for name, xml in stored.items() if new[name] == xml}
         return {name: xml for name, xml in new.items() if stored.get(name) != xml}
+
+
+def _end(reader: Reader) -> int:
+    """Of the journal."""
+    last = reader.journal.last()
+    return last[0] if last else 0
 
 
 def _load(reader: Reader, host: str, found: Inventory) -> World:

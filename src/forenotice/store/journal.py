@@ -139,10 +139,13 @@ class Journal(Repository):
         find = self._rows_of_vm if wanted.vm is not None else self._rows
         return [(row[0], _ENTRIES.read(row)) for row in find(limit, newest_first, given, wanted.seen)]
 
-    def has_since(self, position: int, actions: Collection[str]) -> bool:
-        """Whether one of these actions came after the position."""
-        query = "SELECT 1 FROM journal WHERE position > :position AND action IN :actions LIMIT 1"
-        return self._db.row(query, position=position, actions=actions) is not None
+    def since(
+        self, position: int, actions: Collection[str], *, hosts: Collection[str], vms: Collection[str]
+    ) -> list[int]:
+        """The positions behind it at which one of these actions names one of these hosts or VMs."""
+        where = "position > :position AND action IN :actions AND (host IN :hosts OR vm IN :vms)"
+        query = f"SELECT position FROM journal WHERE {where} ORDER BY position"
+        return self._db.column(query, position=position, actions=actions, hosts=hosts, vms=vms)
 
     def append(self, entries: Sequence[Entry]) -> int:
         """Gives the newest position."""

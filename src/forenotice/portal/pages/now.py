@@ -59,7 +59,7 @@ def show(visit: PageRequest) -> Response:
         "now.html",
         planned=planned,
         drift=queries.drift(visit.service, limit=MOST_DRIFT) if oversees else Matches(),
-        silent=visit.service.silent if oversees else {},
+        silent=dict(visit.service.silent) if oversees else {},
         found=found,
         drawn=drawn,
         chosen=chosen,

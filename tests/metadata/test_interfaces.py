@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests.databases import new_sqlite
 from tests.metadata.running import PATH, WEB_ADDRESSES, Running, running
 from tests.namespaces import Namespace, require_namespaces
 
@@ -105,7 +106,8 @@ def test_what_cannot_be_used_is_refused_with_what_to_do(namespace: Namespace, tm
 def test_a_lack_of_privileges_names_the_capability(
     place: str, capability: str, namespace: Namespace, tmp_path: Path
 ) -> None:
-    serve = (sys.executable, "-m", "forenotice", "serve", "--data", str(tmp_path / "data"), "--control", "127.0.0.1:0")
+    new_sqlite(tmp_path)
+    serve = (sys.executable, "-m", "forenotice", "serve", "--data", str(tmp_path), "--control", "127.0.0.1:0")
     place = place.format(path=namespace.path)
     done = namespace.attempt("setpriv", f"--bounding-set=-{capability}", *serve, "--metadata", place)
     assert done.returncode == 1
@@ -118,7 +120,8 @@ def test_a_port_of_a_bridge_is_refused_and_the_bridge_named(namespace: Namespace
     namespace.run("ip", "link", "add", "tap7", "type", "veth", "peer", "name", "eth7")
     namespace.run("ip", "link", "set", "tap7", "master", "br7")
     # With the directory of the namespace's own interfaces, as on any host.
-    serve = f"forenotice serve --data {tmp_path / 'data'} --control 127.0.0.1:0 --metadata 127.0.0.1:0%tap7"
+    new_sqlite(tmp_path)
+    serve = f"forenotice serve --data {tmp_path} --control 127.0.0.1:0 --metadata 127.0.0.1:0%tap7"
     script = f"mount -t sysfs sysfs /sys && exec {sys.executable} -m {serve}"
     done = namespace.attempt("unshare", "--mount", "sh", "-c", script)
     assert done.returncode == 1

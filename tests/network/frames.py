@@ -42,13 +42,22 @@ def rarp(source: str) -> bytes:
     return ethernet(source, RARP, body)
 
 
-def udp(source: str, sender: str, to: str, ports: tuple[int, int], data: bytes = b"") -> bytes:
-    body = struct.pack("!HHHH", *ports, 8 + len(data), 0) + data
+def udp(source: str, sender: str, to: str, ports: tuple[int, int], gateway: str = BROADCAST) -> bytes:
+    body = struct.pack("!HHHH", *ports, 8, 0)
     if ":" in sender:
         checksum = _sum(ip(sender) + ip(to) + struct.pack("!II", len(body), 17) + body)
-        body = body[:6] + struct.pack("!H", checksum) + body[8:]
-        return ethernet(source, IPV6, _ipv6(sender, to, 17, body))
-    return ethernet(source, IPV4, _ipv4(sender, to, 17, body))
+        return ethernet(source, IPV6, _ipv6(sender, to, 17, body[:6] + struct.pack("!H", checksum)), gateway)
+    return ethernet(source, IPV4, _ipv4(sender, to, 17, body), gateway)
+
+
+def syn(source: str, sender: str, to: str, ports: tuple[int, int], gateway: str) -> bytes:
+    """The first packet of a TCP connection."""
+    body = struct.pack("!HHIIBBHHH", *ports, 1, 0, 5 << 4, 2, 65535, 0, 0)
+    checksum = struct.pack("!H", _sum(ip(sender) + ip(to) + struct.pack("!II", len(body), 6) + body))
+    body = body[:16] + checksum + body[18:]
+    if ":" in sender:
+        return ethernet(source, IPV6, _ipv6(sender, to, 6, body), gateway)
+    return ethernet(source, IPV4, _ipv4(sender, to, 6, body), gateway)
 
 
 def icmpv6(source: str, sender: str, kind: int, rest: bytes, to: str = ALL_NODES) -> bytes:

@@ -1,5 +1,7 @@
 """On a bridge with our rules nobody is taken for another VM. Each attack is first shown to work without them."""
 
+import itertools
+import struct
 from collections.abc import Iterator
 from functools import partial
 
@@ -114,12 +116,17 @@ def test_a_claim_to_anothers_address_diverts_nothing(
     before = until(lambda: victim.neighbour(address))
     assert before == (bridge.web.mac if claim == "another VM" else bridge.host.mac)
     sender = frames.link_local(liar.mac)
-    lie = frames.arp(liar.mac, address) if version == 4 else frames.advert(liar.mac, sender, address)
-    if tagged:
-        lie = frames.tagged(lie)
+    # To everybody, and as a reply to the victim.
+    lies = [frames.arp(liar.mac, address), frames.arp(liar.mac, address, target=victim.addresses[0])]
+    if version == 6:
+        lies = [frames.advert(liar.mac, sender, address)]
+
+    def lie() -> None:
+        for each in lies:
+            liar.raw.send(frames.tagged(each) if tagged else each)
 
     def told() -> str | None:
-        liar.raw.send(lie)
+        lie()
         return victim.neighbour(address)
 
     until(lambda: told() == liar.mac, what=f"without rules {attacker} diverts {address}")
@@ -127,7 +134,7 @@ def test_a_claim_to_anothers_address_diverts_nothing(
     bridge.load()
     assert bridge.web.ask(at=(ENDPOINT, ENDPOINT6)[version == 6]) == "web-0"
     for _ in range(5):
-        liar.raw.send(lie)
+        lie()
     # What it sends afterwards has arrived, so all of it would have.
     assert liar.reaches(bridge.web.addresses[0])
     assert victim.neighbour(address) in (before, None)
@@ -195,6 +202,9 @@ def test_what_a_vm_may_send(bridge: Network) -> None:
         "advertisements of a router": router,
         "redirects": frames.icmpv6(mac, local, frames.REDIRECT, rest + bytes(24)),
         "offers of a DHCPv6 server": frames.udp(mac, own6, "ff02::1", (547, 546)),
+        "what is for the endpoint": frames.udp(mac, own, ENDPOINT, (4000, 80)),
+        "the search for the endpoint": frames.arp(mac, own, target=ENDPOINT, operation=frames.REQUEST),
+        "what is for the endpoint by IPv6": frames.udp(mac, own6, ENDPOINT6, (4000, 80)),
         "what is neither ARP nor IP": frames.ethernet(mac, frames.LLDP, b"switch"),
         "its own in a VLAN": frames.tagged(frames.arp(mac, own), 7),
         "another's with a priority": frames.tagged(frames.arp(mac, other)),
@@ -222,6 +232,7 @@ def test_what_others_on_the_bridge_may_send(bridge: Network) -> None:
     }
     forbidden = {
         "the endpoint's ARP": frames.arp(mac, ENDPOINT),
+        "the same as a reply": frames.arp(mac, ENDPOINT, target=bridge.db.addresses[0]),
         "the same with a priority": frames.tagged(frames.arp(mac, ENDPOINT)),
         "the same in two tags": frames.tagged(frames.tagged(frames.arp(mac, ENDPOINT))),
         "the endpoint's neighbour advertisement": frames.advert(mac, own6, ENDPOINT6),
@@ -253,13 +264,39 @@ def test_nobody_else_reaches_the_endpoint(bridge: Network) -> None:
     others = (bridge.stranger, bridge.outside)
     for each in others:
         assert unknown in each.ask()
+    assert unknown in bridge.stranger.ask(at=ENDPOINT6)
     bridge.load()
-    assert_silence(*(each.ask for each in others))
+    assert_silence(*(each.ask for each in others), partial(bridge.stranger.ask, at=ENDPOINT6))
     for each in others:
         assert each.reaches(bridge.host.addresses[0])
     # From the host itself it is, as by a probe.
     assert unknown in bridge.host.ask()
     assert bridge.web.ask() == "web-0"
+
+
+@pytest.mark.parametrize("version", [4, 6])
+def test_a_vms_address_is_of_no_use_outside_the_bridge(bridge: Network, version: int) -> None:
+    """Responses go to the VM, but a request that needs none would do harm."""
+    stolen, at = bridge.web.addresses[version == 6], (ENDPOINT, ENDPOINT6)[version == 6]
+    assert bridge.outside.reaches(bridge.web.addresses[0])
+    gateway = bridge.outside.neighbour("10.8.0.1") or ""
+    number = itertools.count(5000)
+
+    def is_answered() -> bool:
+        """Whether the endpoint takes the first packet of a connection: the VM then gets the second."""
+        port = next(number)
+        bridge.outside.raw.send(frames.syn(bridge.outside.mac, stolen, at, (port, 80), gateway))
+        last = frames.udp(bridge.outside.mac, "10.8.0.2", bridge.web.addresses[0], (port, port), gateway)
+        bridge.outside.raw.send(last)
+        ports, ended = struct.pack("!HH", 80, port), struct.pack("!HH", port, port)
+        answered = False
+        while ended not in (found := bridge.web.raw.recv(4096)):
+            answered = answered or ports in found
+        return answered
+
+    assert is_answered()
+    bridge.load()
+    assert not is_answered()
 
 
 def test_guests_are_led_to_where_the_service_listens(bridge: Network) -> None:

@@ -84,10 +84,13 @@ def test_the_tour(env: Mapping[str, str]) -> None:
     assert done.stdout.endswith("The lab is down, and nothing of it is left.\n")
 
 
-def test_a_test_of_ones_own(env: Mapping[str, str]) -> None:
+@pytest.mark.parametrize("user", ["this", pytest.param("somebody", marks=pytest.mark.soak)])
+def test_a_test_of_ones_own(env: Mapping[str, str], user: str) -> None:
+    """Also without root: in a user namespace in which we are somebody."""
+    somebody = ["unshare", "--user", "--map-user=1000", "--map-group=1000"] if user == "somebody" else []
     (text,) = (text for language, text in blocks(ROOT / "docs/lab.md") if language == "python")
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", text],
+        [*somebody, sys.executable, "-W", "error", "-c", text],
         env=env,
         capture_output=True,
         text=True,

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import shutil
 import sys
 import threading
 from collections.abc import Mapping
@@ -165,7 +166,7 @@ def _next(lab: "Whole", found: settings.LabSettings) -> list[str]:
         f"The lab is up. Its clock for notices is {found.speed:g} times faster: 15 minutes of notice are {notice}.",
         *(lab.service.link.splitlines() and ["", *lab.service.link.splitlines()]),
         "",
-        "Try:",
+        "Try:" if shutil.which("forenotice") else "Try (. .venv/bin/activate first):",
         "",
         *(f"  {own}forenotice {words:<{width}}  # {what}" for words, what in tries),
     ]

@@ -1,20 +1,21 @@
 """Two hosts, and what tests do with domains on them."""
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import libvirt
+from tests.acceptance.running import until
 
 from forenotice.core.driver_calls import Finished, NotYet, Outcome, Task
 from forenotice.core.operations import Kind
 from forenotice.drivers import file
 from forenotice.drivers.libvirt import domains
-from forenotice.drivers.libvirt.connections import Connection, Connections
+from forenotice.drivers.libvirt.connections import Connection, Connections, UnreachableError
 from forenotice.drivers.libvirt.domains import Definition
 from forenotice.drivers.libvirt.driver import LibvirtDriver
 from forenotice.drivers.surroundings import Surroundings
@@ -22,6 +23,7 @@ from forenotice.lab import hosts
 from forenotice.lab.hosts import Host
 from forenotice.runtime import Runtime
 
+T = TypeVar("T")
 START = datetime(2026, 1, 5, tzinfo=UTC)
 DOMAIN = """
 <domain type='qemu'>
@@ -60,7 +62,6 @@ class Pair:
     a: Host
     b: Host
     connections: Connections
-    used: list[str] = field(default_factory=list)
 
     @classmethod
     @contextmanager
@@ -78,17 +79,26 @@ class Pair:
 
     def clear(self) -> None:
         for host in (self.a, self.b):
-            self.on(host).ask(_remove_all)
+            self.ask(host, _remove_all)
         for path in (self.place / "disks").iterdir():
             path.unlink()
 
     def on(self, host: Host) -> Connection:
         return self.connections.to(host.uri)
 
+    def ask(self, host: Host, function: Callable[[Any], T]) -> T:
+        """Once it answers: its libvirtd may just be starting."""
+
+        def answer() -> list[T]:
+            with suppress(UnreachableError):
+                return [self.on(host).ask(function)]
+            return []
+
+        return until(answer)[0]
+
     def domain(self, name: str, host: Host) -> Any:
         """The `libvirt.virDomain`; None: there is none."""
-        with suppress(libvirt.libvirtError):
-            return self.on(host).ask(lambda link: next((d for d in link.listAllDomains() if d.name() == name), None))
+        return self.ask(host, lambda link: next((d for d in link.listAllDomains() if d.name() == name), None))
 
     def disk(self, name: str) -> Path:
         return self.place / "disks" / name
@@ -109,8 +119,8 @@ class Pair:
         """A domain on the first host."""
         xml = self.xml(name, **how)
         if transient:
-            return self.on(self.a).ask(lambda link: link.createXML(xml))
-        domain = self.on(self.a).ask(lambda link: link.defineXML(xml))
+            return self.ask(self.a, lambda link: link.createXML(xml))
+        domain = self.ask(self.a, lambda link: link.defineXML(xml))
         if run:
             domain.create()
         return domain

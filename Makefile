@@ -34,6 +34,7 @@ check: $(ENVIRONMENT) ## lint, formatting and types
 
 bench: $(ENVIRONMENT) ## measure side by side with nginx and plain SQLite, and write bench/RESULTS.md
 	@scripts/system-packages bench
+	@scripts/environment libvirt
 	.venv/bin/python -m bench
 
 soak: $(ENVIRONMENT) ## run the long tests, and hold the coverage of all rooms to its floor

@@ -24,6 +24,14 @@ from bench import (
 )
 from bench.effort import FULL, QUICK, Effort
 
+
+def _pauses(effort: Effort) -> list[report.Row]:
+    # Not all have libvirt's library, and only this needs it here.
+    from bench import pauses
+
+    return pauses.measure(effort)
+
+
 PARTS: dict[str, Callable[[Effort], list[report.Row]]] = {
     "polls": polls.measure,
     "fleet": fleet.measure,
@@ -37,6 +45,7 @@ PARTS: dict[str, Callable[[Effort], list[report.Row]]] = {
     "commandline": commandline.measure,
     "history": history.measure,
     "inventory": inventory.measure,
+    "pauses": _pauses,
     "rollouts": rollouts.measure,
     "portal": portal.measure,
 }

@@ -23,6 +23,10 @@ class Effort:
     """Of watching an agent that has nothing to do."""
     domains: int = 1_000
     """Of a watched host."""
+    pauses: int = 3
+    """Of each kind, of real guests."""
+    frozen_guests: int = 10
+    """Of one host, together."""
     starts: int = 11
     """Of an emulator."""
     entries: int = 1_000_000
@@ -46,6 +50,8 @@ QUICK = Effort(
     hosts=100,
     schedulings=1,
     idle_seconds=5,
+    pauses=1,
+    frozen_guests=3,
     starts=3,
     entries=50_000,
     rollout_hosts=500,

@@ -3,6 +3,8 @@
 import os
 import platform
 import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -15,6 +17,17 @@ LOAD_CORE = _cores[-1]
 
 def pin(core: int) -> None:
     os.sched_setaffinity(0, {core})
+
+
+@contextmanager
+def all_cores() -> Iterator[None]:
+    """For what needs more than one, and the processes that it starts."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, _cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def cpu_seconds(pid: int) -> float:

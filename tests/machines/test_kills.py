@@ -1,11 +1,10 @@
 """Whoever is killed in the middle of an operation: it happens once, and its event ends."""
 
-import http.client
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from pathlib import Path
 
-from tests.machines.labs import BY_POWER_CUT, ENDED, Happened, Lab, Vm, a_lab, until
+from tests.machines.killing import Killer
+from tests.machines.labs import BY_POWER_CUT, Lab, Vm, a_lab, until
 
 SHUTDOWN, FREEZE = 8, 9
 """Seconds. All that is under way lasts so long that a service which was killed is up again before it goes on."""
@@ -44,7 +43,8 @@ def test_the_service_and_libvirtd_are_killed(tmp_path: Path) -> None:
         # Also at the very moment at which the first is powered off, and when the first is started again.
         killer = Killer(lab, "stopped", "started")
         lab.server.kill()
-        killer.see_through(operations.values())
+        ended = killer.see_through(operations.values())
+        assert [each["status"] for each in ended] == ["Completed"] * len(ended), ended
         assert killer.wanted == set()
         each_happened_once(lab)
         libvirtd_is_killed(lab)
@@ -72,39 +72,6 @@ def _is_under_way(lab: Lab, vm: str, operation: str) -> bool:
         return len(lab.seen(vm=vm, what="started")) > 1
     host = VMS[vm].host
     return lab.machine(vm).mark(host, live=False) == operation or bool(lab.seen(vm=vm, what="stopped"))
-
-
-class Killer:
-    """Kills the service at the moment at which something happens to a domain for the first time."""
-
-    def __init__(self, lab: Lab, *wanted: str) -> None:
-        self.lab, self.wanted = lab, set(wanted)
-        lab.listen(self._look)
-
-    def _look(self, happened: Happened) -> None:
-        if happened.what in self.wanted and (server := self.lab.server.process):
-            self.wanted.discard(happened.what)
-            server.kill()
-
-    def see_through(self, operations: Iterable[str]) -> None:
-        """Start the service again whenever it is not there, until all have been completed."""
-        waiting = list(operations)
-
-        def are_over() -> bool:
-            server = self.lab.server
-            if server.process is None or server.process.poll() is not None:
-                if server.process is not None:
-                    server.kill()
-                server.spawn()
-            with suppress(OSError, http.client.HTTPException):
-                for operation in list(waiting):
-                    said = server.control("GET", f"/v1/operations/{operation}")
-                    if said.status == 200 and said.json["status"] in ENDED:
-                        assert said.json["status"] == "Completed", said.json
-                        waiting.remove(operation)
-            return not waiting
-
-        until(are_over, lambda: f"{waiting} end: {self.lab.happened}")
 
 
 def each_happened_once(lab: Lab) -> None:

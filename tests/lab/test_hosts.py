@@ -170,6 +170,14 @@ def test_what_cannot_be_started_says_why(place: Path, monkeypatch: pytest.Monkey
         Host.start("host-a", place / "a")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives up a right of root's")
+def test_a_root_that_may_not_make_namespaces_is_told_so(place: Path) -> None:
+    without = ["setpriv", "--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin"]
+    command = [*without, sys.executable, "-c", STARTER, str(place / "a"), "bound"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert "unshare failed: Operation not permitted: run this where root may make namespaces" in done.stderr
+
+
 def test_a_libvirtd_that_refuses_to_start_is_quoted(place: Path) -> None:
     (place / "a" / "etc").mkdir(parents=True)
     bad = place / "bin"

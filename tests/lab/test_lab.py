@@ -28,15 +28,15 @@ PLAN = Plan(accelerator="qemu", prepare=0, speed=20, group="web")
 
 
 def remains(place: Path) -> list[str]:
-    """The command lines of processes that name this directory."""
+    """The command lines of processes that name this directory there, or have mounted something of it."""
     found = []
     for pid in filter(str.isdecimal, os.listdir("/proc")):
         try:
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
+            words, mounts = (Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "mountinfo"))
         except OSError:
             continue
-        if str(place) in words and int(pid) != os.getpid():
-            found.append(words)
+        if os.fsencode(place) in words + mounts and int(pid) != os.getpid():
+            found.append(words.decode(errors="replace").replace("\0", " "))
     return found
 
 
@@ -105,6 +105,7 @@ def test_a_lab_from_up_to_down(directory: Path, place: Path, env: Mapping[str, s
         lab.start_service()
         until(lambda: status.of(lab).up, what="all of it is up again")
         assert status.of(lab).vms[0].state == "running"
+        assert len(remains(directory)) >= 6, "two hosts with a libvirtd each, a guest, and the service"
         # And in the end nothing is left, not even after more than this.
         os.kill(lab.hosts["host-b"].pid, signal.SIGKILL)
         lab.hosts["host-a"].kill_libvirtd()

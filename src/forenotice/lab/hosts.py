@@ -3,6 +3,7 @@
 Nothing of it is seen outside but the socket of its libvirtd, and the directory that it was given.
 """
 
+import errno
 import grp
 import json
 import os
@@ -31,6 +32,11 @@ MAC = "52:54:00:77:00:01"
 """Every host's bridge has it, so that a guest that was moved alive finds its endpoint at once."""
 FILE = "host.json"
 SOCKET = "libvirt-sock"
+UNPRIVILEGED = (
+    "without root, user namespaces must be allowed, and may have to mount /proc; docs/lab.md says what that takes, or "
+    "run this as root"
+)
+PRIVILEGED = "run this where root may make namespaces; a container needs the capability CAP_SYS_ADMIN for it"
 ROOTLESS = ["unshare", "--user", "--map-root-user"]
 START_SECONDS = 60.0
 END_SECONDS = 30.0
@@ -308,7 +314,8 @@ def _why(starter: "subprocess.Popen[str]", directory: Path) -> str:
     with suppress(subprocess.TimeoutExpired):
         starter.wait(END_SECONDS)
     said = [*(directory / "start.log").read_text().split("\n"), *_tail(directory / "libvirtd.out")]
-    return "; ".join(line.strip() for line in said if line.strip()) or f"exit code {starter.returncode}"
+    why = "; ".join(line.strip() for line in said if line.strip()) or f"exit code {starter.returncode}"
+    return f"{why}: {UNPRIVILEGED if os.geteuid() else PRIVILEGED}" if os.strerror(errno.EPERM) in why else why
 
 
 def _tail(path: Path) -> list[str]:

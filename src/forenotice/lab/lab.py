@@ -28,6 +28,8 @@ BOOT_SECONDS = 150.0
 """An emulated guest on a busy machine takes half a minute."""
 LOOK = 0.1
 MOST_HOSTS = 8
+LONGEST_RUNTIME = 50
+"""Bytes of a path, with which the sockets below it are still short enough."""
 DRIVER = """\
 driver = "libvirt"
 storage = "shared"
@@ -217,7 +219,9 @@ class Lab:
             guest.directory.mkdir(mode=0o700, exist_ok=True)
             guest.make_disks()
             self.ask(self.first_host(name), partial(_define, self.domain(guest)))
-        (self.directory / "driver.toml").write_text(self.plan.driver)
+        driver = self.directory / "driver.toml"
+        driver.touch(mode=0o600)
+        driver.write_text(self.plan.driver)
         self.start_service()
         say(f"The service is up at http://{self.service.control}.")
         self._apply_fleet()
@@ -334,9 +338,11 @@ def require_library() -> None:
 
 def _runtime_directory() -> Path:
     """The path of a socket may have 107 bytes, so these are not in the lab's directory."""
-    given = os.environ.get("XDG_RUNTIME_DIR")
-    usual = Path(given) if given else Path("/run")
-    return usual if os.access(usual, os.W_OK) else Path(tempfile.gettempdir())
+    usual = (os.environ.get("XDG_RUNTIME_DIR"), "/run", tempfile.gettempdir())
+    fit = (
+        place for place in usual if place and len(os.fsencode(place)) <= LONGEST_RUNTIME and os.access(place, os.W_OK)
+    )
+    return Path(next(fit, "/tmp"))  # noqa: S108 - what is made there is new, and for this user alone
 
 
 def _define(xml: str, link: Any) -> None:

@@ -19,8 +19,8 @@ PROGRAMS = {
     "setpriv": "util-linux",
 }
 """Each program, and the package that has it on Debian and Ubuntu."""
-DRIVER = "lib*/*/libvirt/connection-driver/libvirt_driver_qemu.so"
-"""Below /usr."""
+DRIVER = tuple(f"{place}/libvirt/connection-driver/libvirt_driver_qemu.so" for place in ("lib/*", "lib64", "lib"))
+"""Where distributions have it, below /usr."""
 KERNEL = "linux-image-cloud-amd64"
 
 
@@ -45,7 +45,7 @@ def find(name: str) -> str | None:
 def require(names: Iterable[str] = PROGRAMS, more: Sequence[str] = ()) -> None:
     """All at once, so that one command installs everything. `more` are packages that are known to be missing."""
     packages = [PROGRAMS[name] for name in names if find(name) is None]
-    if not any(Path("/usr").glob(DRIVER)):
+    if not any(next(Path("/usr").glob(place), None) for place in DRIVER):
         packages.append("libvirt-daemon-driver-qemu")
     if packages or more:
         raise missing([*packages, *more])

@@ -38,8 +38,9 @@ exec {python} -m forenotice agent run --log-format json "$@"
 HANDLER = """\
 #!/bin/sh
 read -r boot_id </proc/sys/kernel/random/boot_id
-printf '{"vm":"%s","boot_id":"%s","uptime":%s,"%s":"%s","type":"%s"}\\n' "$(hostname)" "$boot_id" \\
-    "$(cut -d' ' -f1 /proc/uptime)" "$1" "$FORENOTICE_EVENT_ID" "$FORENOTICE_EVENT_TYPE" >/dev/console
+printf '{"vm":"%s","boot_id":"%s","uptime":%s,"%s":"%s","type":"%s","paused":%s}\\n' "$(hostname)" "$boot_id" \\
+    "$(cut -d' ' -f1 /proc/uptime)" "$1" "$FORENOTICE_EVENT_ID" "$FORENOTICE_EVENT_TYPE" \\
+    "${FORENOTICE_PAUSE_SECONDS:-null}" >/dev/console
 """
 CONFIG = """\
 state = "/data/agent"

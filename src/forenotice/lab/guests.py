@@ -99,6 +99,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     approved: str | None = None
     recovered: str | None = None
     """The id of the event that the guest prepares for, has approved, or has recovered from; only our agent recovers."""
+    paused: float | None = None
+    """Seconds of a Freeze, as our agent has measured it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,14 +50,9 @@ def in_network(host: Host, *argv: str) -> str:
     return subprocess.run(host.command(*argv), check=True, capture_output=True, text=True, timeout=60).stdout
 
 
-def is_listening(host: Host) -> bool:
-    with socket.socket(socket.AF_UNIX) as tried:
-        return tried.connect_ex(host.uri.partition("socket=")[2]) == 0
-
-
 def test_a_host_has_a_network_a_name_and_processes_of_its_own(host: Host) -> None:
     assert (host.name, host.is_alive) == ("host-a", True)
-    assert is_listening(host)
+    assert host.is_listening
     (bridge,) = json.loads(in_network(host, "ip", "-j", "address", "show", "dev", "br0"))
     assert [each["local"] for each in bridge["addr_info"] if each["family"] == "inet"] == ["10.77.0.1", hosts.METADATA]
     named = subprocess.run(
@@ -75,7 +70,7 @@ def test_nothing_of_a_host_is_seen_outside_or_left_behind(place: Path) -> None:
         assert host.libvirtd in (running := host.processes())
     assert (links(), mounts()) == before
     assert not any(each.is_alive for each in running)
-    assert not is_listening(host)
+    assert not host.is_listening
     host.stop()
     assert host.processes() == []
 
@@ -85,9 +80,9 @@ def test_a_libvirtd_that_is_killed_leaves_the_rest_running(host: Host) -> None:
     host.kill_libvirtd()
     assert host.is_alive
     assert host.libvirtd is None
-    assert not is_listening(host)
+    assert not host.is_listening
     host.restart_libvirtd()
-    until(lambda: is_listening(host), what="libvirtd listens again")
+    assert host.is_listening
     assert host.libvirtd != first
 
 
@@ -131,7 +126,7 @@ def test_a_host_whose_starter_is_killed(place: Path, how: str) -> None:
         if how == "bound":
             until(lambda: not host.is_alive, what="the host has ended with its starter")
         else:
-            assert is_listening(host)
+            assert host.is_listening
             with pytest.raises(errors.ConflictError, match="host host-a is running already"):
                 Host.start("host-a", place / "a")
     finally:

@@ -24,6 +24,7 @@ FIRST = 10
 """The last number of the first guest's address."""
 MOST = 200
 TAIL = 64 * 1024
+KVM = "/dev/kvm"
 KVM_SECONDS = 5.0
 """Where KVM works, a guest boots within one."""
 DOMAIN = """\
@@ -211,7 +212,7 @@ def read(line: bytes) -> Report | None:
 
 def accelerator(kernel: Kernel, initrd: Path) -> str:
     """ "kvm" where a guest really boots with it, else "qemu"; /dev/kvm alone says little."""
-    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
+    if not os.access(KVM, os.R_OK | os.W_OK):
         return "qemu"
     devices = ("-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio", "-no-reboot")
     # However we end, it ends with us.

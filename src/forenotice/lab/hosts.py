@@ -9,8 +9,11 @@ import json
 import os
 import pwd
 import signal
+import socket
 import subprocess
 import sys
+import threading
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -39,6 +42,7 @@ UNPRIVILEGED = (
 PRIVILEGED = "run this where root may make namespaces; a container needs the capability CAP_SYS_ADMIN for it"
 ROOTLESS = ["unshare", "--user", "--map-root-user"]
 START_SECONDS = 60.0
+LOOK = 0.02
 END_SECONDS = 30.0
 CACHE = "/var/cache/libvirt"
 PLACES = {"/etc/libvirt": "etc", "/var/lib/libvirt": "lib", CACHE: "cache", "/var/log/libvirt": "log"}
@@ -205,8 +209,20 @@ class Host:
             found.wait(END_SECONDS)
 
     def restart_libvirtd(self) -> None:
+        """Return when it listens."""
         self.kill_libvirtd()
         self._recorded.process.send(host_process.AGAIN)
+        deadline, pause = time.monotonic() + START_SECONDS, threading.Event()
+        while not self.is_listening:
+            if time.monotonic() > deadline:
+                raise HostError(f"libvirtd of {self.name} does not listen after {START_SECONDS:g} s")
+            pause.wait(LOOK)
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether its libvirtd takes connections."""
+        with socket.socket(socket.AF_UNIX) as tried:
+            return tried.connect_ex(f"{self._recorded.sockets}/{SOCKET}") == 0
 
     def stop(self) -> None:
         """End it with everything that runs on it, as when its power is cut. Once more is no mistake."""

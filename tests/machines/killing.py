@@ -1,7 +1,7 @@
 """A service that is killed, and started again until everything has ended."""
 
 import http.client
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -9,14 +9,15 @@ from tests.machines.labs import ENDED, Happened, Lab, until
 
 
 class Killer:
-    """Kills the service at the moment at which something happens to a domain for the first time."""
+    """Kills the service at the moment at which something happens to one of these VMs for the first time."""
 
-    def __init__(self, lab: Lab, *wanted: str) -> None:
+    def __init__(self, lab: Lab, vms: Collection[str] = (), wanted: Iterable[str] = ()) -> None:
         self.lab, self.wanted = lab, set(wanted)
+        self._vms = vms
         lab.listen(self._look)
 
     def _look(self, happened: Happened) -> None:
-        if happened.what in self.wanted and (server := self.lab.server.process):
+        if happened.vm in self._vms and happened.what in self.wanted and (server := self.lab.server.process):
             self.wanted.discard(happened.what)
             server.kill()
 

@@ -1,22 +1,28 @@
 """The thread that follows hosts: one transaction where something differs, none otherwise."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.core.test_inventory import OPERATIONS, REALITIES
 from tests.service.inventories import ID, WATCHED, Hosts, domain
 from tests.service.rig import OPERATOR, ManualClock, Rig, wait_for
 
 from forenotice.core import errors
+from forenotice.core.draft import World
 from forenotice.core.fleet import DriftKind, VmState
-from forenotice.core.inventory import DomainFacts, Rule
+from forenotice.core.inventory import DomainFacts, Inventory, Rule, observe
 from forenotice.core.operations import Kind
 from forenotice.core.selectors import of_scopes
 from forenotice.runtime import Runtime
 from forenotice.service import fleet, fleet_map, inventory, queries
 from forenotice.service.inventory import InventoryLoop
+from forenotice.service.service import Service
 from forenotice.store.database import Store
 from forenotice.views.fleet import HostChange
 
@@ -261,6 +267,39 @@ def test_a_host_that_falls_silent_while_it_is_asked_again_is_not_recorded(site: 
     site.rig.add_group("new")
     site.step()
     assert site.drift() == {("b", "x"): DriftKind.REFUSED}
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(history=st.lists(REALITIES, min_size=1, max_size=3), kind=OPERATIONS)
+def test_what_is_loaded_is_all_that_a_decision_needs(site: Site, history: list[Any], kind: Kind | None) -> None:
+    service = site.rig.service
+    for seen in history:
+        found = Inventory(seen)
+        for host in seen:
+            with service.store.read() as reader:
+                whole = reader.worlds.fleet()
+                whole.drift.update({(each.host, each.name): each for each in reader.drift.page(1000)})
+                loaded = inventory._load(reader, host, found)
+            assert decided(service, loaded, host, found) == decided(service, whole, host, found)
+        site.hosts.domains = {host: list(domains) for host, domains in seen.items()}
+        site.hosts.silent = {host: "gone" for host in "abc" if host not in seen}
+        site.step(*"abc")
+        with service.store.read() as reader:
+            whole = reader.worlds.fleet()
+        assert whole.addresses == {each: vm.name for vm in whole.vms.values() for each in vm.known_by}
+        vms = queries.vms(service, limit=1).items
+        if kind and vms:
+            with suppress(errors.ForenoticeError):
+                site.rig.schedule(kind, vms[0].host if kind.traits.of_host else vms[0].name)
+
+
+def decided(service: Service, world: World, host: str, found: Inventory) -> object:
+    draft = service.draft(world)
+    observe(draft, host, found)
+    changes = draft.changes()
+    entries = [(entry.action, entry.host, entry.vm, entry.data) for entry in changes.entries]
+    operations = {key: (each.status, each.vms) for key, each in changes.operations.items()}
+    return entries, changes.vms, changes.drift.keys(), operations
 
 
 def test_without_the_library_hosts_say_so(site: Site) -> None:

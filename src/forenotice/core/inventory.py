@@ -146,13 +146,13 @@ def observe(draft: Draft, host: str, inventory: Inventory) -> None:
     """
     found: dict[str, tuple[DriftKind, str]] = {}
     strangers = []
-    known = dict.fromkeys(vm.name for vm in draft.vms_on(host))
+    known = {vm.name for vm in draft.vms_on(host)}
     for domain in inventory.hosts[host]:
         if vm := _vm_of(draft, inventory, domain):
-            known[vm.name] = None
+            known.add(vm.name)
         else:
             strangers.append(domain)
-    for name in known:
+    for name in sorted(known):
         if any(operation.status is Status.STARTED for operation in draft.live_operations_naming(name)):
             if before := draft.world.drift.get((host, name)):
                 found[name] = before.kind, before.reason

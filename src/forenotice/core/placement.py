@@ -25,8 +25,11 @@ def require_sound(draft: "Draft", scope: str, changed: Vm | None = None) -> None
     seen: dict[str, Vm] = {}
     moves = (_headed(draft.operation(event.operation)) for event in draft.started_events_in(scope))
     under_way = {name: host for each in moves for name, host in each.items()}
-    members = {vm.name: vm for vm in (*draft.vms_in(scope), *([changed] if changed else []))}
-    places = [(vm, host) for vm in members.values() for host in (vm.host, under_way.get(vm.name, vm.host))]
+    # By name, so that a refusal says the same whatever was loaded first.
+    ordered = sorted(draft.vms_in(scope), key=lambda vm: vm.name)
+    if changed is not None:
+        ordered = [*(vm for vm in ordered if vm.name != changed.name), changed]
+    places = [(vm, host) for vm in ordered for host in (vm.host, under_way.get(vm.name, vm.host))]
     for vm, host in places:
         other = seen.setdefault(host, vm)
         for noun, mine, theirs in zip(("update", "fault"), vm.domains, other.domains, strict=True):

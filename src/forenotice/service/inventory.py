@@ -25,6 +25,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 2.0, 60.0
 """Seconds until a host that does not answer is asked again."""
 BETWEEN_STEPS = timedelta(seconds=0.5)
 LONGEST_SLEEP = 10.0
+MOST_VMS = 100_000
+"""Of a host."""
 LONGEST_DEFINITION = 1 << 18
 """Characters; a longer one is not kept."""
 PLACING = ("operation.started", "vm.added", "vm.changed", "vm.moved", "vm.removed")
@@ -222,24 +224,28 @@ def _end(reader: Reader) -> int:
 
 def _load(reader: Reader, host: str, found: Inventory) -> World:
     """What `observe` needs."""
-    near = {(domain.uuid, domain.name): domain for domain in found.near(host)}
-    uuids, names = {uuid for uuid, _ in near}, {name for _, name in near}
+    here = [place.vm for place in reader.vms.placed_on([host], MOST_VMS)]
+    alike = (domain for name in here for domain in found.with_name(name).values())
+    # The same VM may be described differently elsewhere.
+    near = {*found.near(host), *alike}
+    drift = reader.drift.on(host)
+    uuids, names = {domain.uuid for domain in near}, {domain.name for domain in near}
     owners = reader.vms.known_by(uuids)
-    facts = [said for domain in near.values() if (said := found.facts(host, domain))]
+    facts = [said for domain in near if (said := found.facts(host, domain))]
     groups = {said.group for said in facts if said.group is not None}
-    strangers = {name for uuid, name in near if uuid not in owners}
-    marks = {domain.operation for domain in near.values() if domain.operation}
+    strangers = {domain.name for domain in near if domain.uuid not in owners}
+    marks = {domain.operation for domain in near if domain.operation}
+    concerned = {*names, *owners.values(), *(each.name for each in drift)}
     world = reader.worlds.load(
         hosts=[host],
-        vms={*names, *owners.values()},
+        vms=concerned,
         operations={*reader.operations.moving_to(host), *marks},
         scopes={*map(fleet.group_key, groups), *map(fleet.standalone_key, strangers)},
         addresses={*uuids, *_canonical(address for said in facts for address in said.addresses or ())},
         members=True,
     )
-    concerned = {*names, *owners.values()}
     elsewhere = [vm.name for vm in world.vms.values() if vm.host != host and vm.name in concerned]
-    drift = [*reader.drift.on(host), *(each for some in reader.drift.of_vms(elsewhere).values() for each in some)]
+    drift += [each for some in reader.drift.of_vms(elsewhere).values() for each in some]
     world.drift.update({(each.host, each.name): each for each in drift})
     return world
 

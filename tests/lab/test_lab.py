@@ -115,7 +115,7 @@ def test_a_lab_from_up_to_down(directory: Path, place: Path, env: Mapping[str, s
     assert remains(directory) == []
 
 
-@pytest.mark.parametrize("moment", ["lab.json", "hosts/host-a/host.json", "service.json"])
+@pytest.mark.parametrize("moment", ["lab.json", "hosts/host-b/host.json", "service.json"])
 def test_a_killed_up_leaves_nothing_that_down_does_not_remove(
     directory: Path, place: Path, env: Mapping[str, str], moment: str
 ) -> None:

@@ -15,9 +15,10 @@ import pytest
 from tests.acceptance.running import until
 from tests.drivers.libvirt.pair import START, Pair, done, failure, kept, live, uuid_of, waiting
 
-from forenotice.core.driver_calls import NotYet, Outcome, Task
+from forenotice.core.driver_calls import Finished, NotYet, Outcome, Task
 from forenotice.core.operations import Kind
 from forenotice.drivers import file, registry
+from forenotice.drivers.libvirt import domains
 from forenotice.drivers.libvirt.domains import Mark
 from forenotice.drivers.libvirt.driver import LibvirtDriver
 from forenotice.drivers.libvirt.machines import Machine
@@ -241,6 +242,32 @@ def test_libvirtd_dies_during_a_live_migration(pair: Pair) -> None:
     assert pair.domain("web-0", pair.a) is None
 
 
+def slow_migration(pair: Pair) -> Any:
+    """A domain that takes seconds to move: even empty pages are told one by one."""
+    domain = pair.make("web-0", disks={}, memory=1024)
+    domain.migrateSetMaxSpeed(1)
+    return domain
+
+
+def test_a_stopped_service_breaks_a_live_migration_off_and_begins_it_again(pair: Pair) -> None:
+    domain, driver, task = slow_migration(pair), pair.driver(), pair.task(Kind.LIVE_MIGRATION, "web-0")
+    call = Running(driver, task)
+    until(lambda: pair.domain("web-0", pair.b) is not None)
+    driver.stop()
+    assert isinstance(call.outcome(), NotYet)
+    assert state(domain) == RUNNING
+    domain.migrateSetMaxSpeed(1000)
+    done(pair.carry_out(task))
+    assert state(pair.domain("web-0", pair.b)) == RUNNING
+
+
+def test_a_live_migration_that_takes_too_long_is_broken_off(pair: Pair) -> None:
+    domain = slow_migration(pair)
+    why = failure(pair.carry_out(pair.task(Kind.LIVE_MIGRATION, "web-0"), time_limit=Span(seconds=1)))
+    assert why == "it was not done within 1 s"
+    assert state(domain) == RUNNING
+
+
 def test_a_domain_that_is_shut_off_moves_without_being_started(pair: Pair) -> None:
     pair.make("web-0", run=False)
     for _ in range(2):
@@ -307,6 +334,28 @@ def test_a_qcow2_disk_is_made_new_upon_its_base(pair: Pair) -> None:
     assert disk.read_bytes() != before or disk.stat().st_size > 0
 
 
+def test_the_size_of_a_lost_ephemeral_disk_comes_from_the_metadata(pair: Pair) -> None:
+    domain = pair.make("web-0", disks={"vdb": "raw"})
+    pair.disk("web-0-vdb").unlink()
+    why = failure(pair.carry_out(pair.task(Kind.REDEPLOY, "web-0")))
+    assert "the size of the ephemeral disk vdb of web-0 is not known" in why
+    assert state(domain) == RUNNING
+    said = '<vm><disk target="vdb" ephemeral="yes" size="2097152"/></vm>'
+    element = libvirt.VIR_DOMAIN_METADATA_ELEMENT
+    domain.setMetadata(element, said, domains.PREFIX, domains.VM, libvirt.VIR_DOMAIN_AFFECT_CONFIG)
+    done(pair.carry_out(pair.task(Kind.REDEPLOY, "web-0")))
+    assert pair.disk("web-0-vdb").stat().st_size == 2 << 20
+
+
+def test_a_vm_with_snapshots_is_not_redeployed(pair: Pair) -> None:
+    domain = pair.make("web-0", disks={})
+    taken = f"<state>shutoff</state><creationTime>1</creationTime>{domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)}"
+    snapshot = f"<domainsnapshot><name>before</name>{taken}</domainsnapshot>"
+    domain.snapshotCreateXML(snapshot, libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_REDEFINE)
+    assert "web-0 has 1 snapshots" in failure(pair.carry_out(pair.task(Kind.REDEPLOY, "web-0")))
+    assert state(domain) == RUNNING
+
+
 LUN = "<disk type='network' device='disk'><driver name='qemu' type='raw'/>{}</disk>".format(
     "<source protocol='nbd' name='x'><host name='127.0.0.1' port='1'/></source><target dev='vdb' bus='virtio'/>"
 )
@@ -345,6 +394,21 @@ def test_a_vm_that_runs_on_two_hosts_is_left_alone(pair: Pair) -> None:
     assert "on host-a and on host-b" in failure(pair.carry_out(pair.task(Kind.LIVE_MIGRATION, "web-0")))
     assert "runs on host-b already" in failure(pair.carry_out(pair.task(Kind.REDEPLOY, "web-0")))
     assert (state(here), state(there)) == (RUNNING, RUNNING)
+
+
+# Other hypervisors
+
+
+def test_a_hypervisor_that_knows_fewer_flags_will_do(pair: Pair) -> None:
+    task = pair.task(Kind.RESTART, "test", address="test:///default", vm_ids={})
+    domain = pair.connections.to("test:///default").ask(lambda link: link.lookupByName("test"))
+    done(pair.carry_out(replace(task, shutdown_timeouts={"test": timedelta(seconds=30)})))
+    mark = live(domain).mark
+    assert mark
+    assert mark.operation == "o-1"
+    done(pair.carry_out(replace(task, kind=Kind.HOST_UPDATE)))
+    done(pair.carry_out(replace(task, kind=Kind.DELETION, operation="o-2")))
+    assert "has no domain test" in failure(pair.carry_out(replace(task, operation="o-3")))
 
 
 # Removal
@@ -389,6 +453,29 @@ def test_a_host_that_cannot_be_rebooted_has_its_vms_again(pair: Pair) -> None:
     # It was not rebooted, so the next try ends it again.
     done(pair.carry_out(replace(task, attempt=2), reboot=("/bin/true",)))
     assert number(pair, "web-0") != after
+
+
+def test_vms_that_the_host_starts_itself_are_not_started_again(pair: Pair) -> None:
+    pair.make("web-0", disks={})
+    start = ("virsh", "-c", pair.a.uri, "start", "web-0")
+    done(pair.carry_out(pair.task(Kind.HOST_REBOOT, "web-0"), reboot=start))
+    mark = live(pair.domain("web-0", pair.a)).mark
+    assert mark
+    assert mark.step == "start"
+    done(pair.carry_out(pair.task(Kind.HOST_REBOOT, "web-0"), reboot=("/bin/false",)))
+
+
+def test_no_host_is_rebooted_whose_vms_cannot_be_ended(pair: Pair, tmp_path: Path) -> None:
+    domain = pair.make("web-0", disks={})
+    task = pair.task(Kind.HOST_REBOOT, "web-0", "gone")
+    outcome = pair.carry_out(task, reboot=("/bin/touch", str(tmp_path / "rebooted")))
+    assert isinstance(outcome, Finished)
+    assert outcome.failures == {
+        "gone": "host-a has no domain gone, nor one with its id",
+        "web-0": "gone could not be ended: host-a has no domain gone, nor one with its id",
+    }
+    assert state(domain) == RUNNING
+    assert not (tmp_path / "rebooted").exists()
 
 
 def test_the_host_is_waited_for_until_it_answers(pair: Pair) -> None:

@@ -203,6 +203,20 @@ class Machine:
     def set_autostart(self) -> None:
         self._do(lambda domain: domain.setAutostart(1))
 
+    def abort_job(self) -> None:
+        self._do(lambda domain: domain.abortJob())
+
+    def job(self, flags: int = 0) -> dict[str, Any]:
+        """What it is doing, or did last."""
+        return dict(self._do(lambda domain: domain.jobStats(flags)))
+
+    def domain(self, link: Any) -> Any:
+        """HostError: there is none any more."""
+        found = self.find(link)
+        if found is None:
+            raise HostError(f"{self.host} has no domain {self.vm}", libvirt.VIR_ERR_NO_DOMAIN)
+        return found
+
     def find(self, link: Any) -> Any:
         """The `libvirt.virDomain`; None: there is none."""
         by_id, by_name = _found(link.lookupByUUIDString, self._vm_id), _found(link.lookupByName, self.vm)
@@ -213,13 +227,7 @@ class Machine:
         return by_name if by_id is None else by_id
 
     def _do(self, act: Callable[[Any], T], seconds: float | None = None) -> T:
-        def make(link: Any) -> T:
-            domain = self.find(link)
-            if domain is None:
-                raise HostError(f"{self.host} has no domain {self.vm}", libvirt.VIR_ERR_NO_DOMAIN)
-            return act(domain)
-
-        return self.connection.ask(make, seconds or self._seconds)
+        return self.connection.ask(lambda link: act(self.domain(link)), seconds or self._seconds)
 
     def _look(self, link: Any) -> Look | None:
         domain = self.find(link)

@@ -133,23 +133,20 @@ def _migrate(attempt: Attempt, source: Machine, here: Look, target: Machine) -> 
     flags |= libvirt.VIR_MIGRATE_LIVE | libvirt.VIR_MIGRATE_AUTO_CONVERGE if here.is_active else 0
     flags |= 0 if here.is_active else libvirt.VIR_MIGRATE_OFFLINE
 
-    def move(link: Any, there: Any) -> None:
-        source.find(link).migrate3(there, {}, flags)
-
     # Both connections are used at once; the source's tells how it ends.
     there = target.connection.ask(lambda link: link)
-    call = source.connection.begin(lambda link: move(link, there))
+    call = source.connection.begin(lambda link: source.domain(link).migrate3(there, {}, flags))
     _follow(attempt, source, call)
 
 
-def _follow(attempt: Attempt, source: Machine, call: Call[None]) -> None:
+def _follow(attempt: Attempt, source: Machine, call: Call[Any]) -> None:
     """Until it is over; broken off when the time is up or the service ends."""
     broken_off = False
     while not call.is_over(0.05):
         if (attempt.is_overdue or attempt.is_stopping) and not broken_off:
             broken_off = True
             with contextlib.suppress(HostError, UnreachableError):
-                source.connection.ask(lambda link: source.find(link).abortJob())
+                source.abort_job()
         if broken_off and not call.is_over(ANSWER_SECONDS):
             break
     if broken_off:
@@ -167,7 +164,7 @@ def _arrived(attempt: Attempt, source: Machine, here: Look | None, target: Machi
         source.undefine(machines.MOVED)
     facts: dict[str, object] = {}
     with contextlib.suppress(HostError):
-        stats = target.connection.ask(lambda link: target.find(link).jobStats(libvirt.VIR_DOMAIN_JOB_STATS_COMPLETED))
+        stats = target.job(libvirt.VIR_DOMAIN_JOB_STATS_COMPLETED)
         if "downtime" in stats:
             facts["paused_seconds"] = round(stats["downtime"] / 1000, 3)
     if mark is not None:
@@ -179,10 +176,9 @@ def _arrived(attempt: Attempt, source: Machine, here: Look | None, target: Machi
 
 def _has_job(source: Machine) -> bool:
     try:
-        kind = source.connection.ask(lambda link: source.find(link).jobStats().get("type"))
+        return bool(source.job().get("type", libvirt.VIR_DOMAIN_JOB_NONE) != libvirt.VIR_DOMAIN_JOB_NONE)
     except HostError:
         return False
-    return bool(kind != libvirt.VIR_DOMAIN_JOB_NONE)
 
 
 def _prepared(

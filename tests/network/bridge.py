@@ -38,6 +38,14 @@ class Machine(Namespace):
             self._raw = interfaces.call_in(self.path, lambda: frames.receiver(self.interface))
         return self._raw
 
+    def forget_frames(self) -> None:
+        """What has come so far could leave no room for more."""
+        self.raw.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while self.raw.recv(4096):
+                pass
+        self.raw.settimeout(frames.SECONDS)
+
     def neighbour(self, address: str) -> str | None:
         """The MAC that it knows for an address."""
         found = re.search(r"lladdr (\S+)", self.run("ip", "neigh", "show", address))
@@ -138,6 +146,7 @@ class Network:
     def arrives(self, sender: Machine, frame: bytes, receiver: Machine) -> bool:
         """Whether a frame gets from one machine to another; what is sent after it does."""
         mark = frames.arp(sender.mac, sender.addresses[0], operation=99, target=f"10.7.9.{next(_MARKS)}")
+        receiver.forget_frames()
         sender.raw.send(frame)
         sender.raw.send(mark)
         seen = False

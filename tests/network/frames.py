@@ -11,6 +11,8 @@ REQUEST, REPLY = 1, 2
 ROUTER_ADVERT, SOLICIT, ADVERT, REDIRECT = 134, 135, 136, 137
 ARP, IPV4, RARP, VLAN, IPV6, LLDP = 0x0806, 0x0800, 0x8035, 0x8100, 0x86DD, 0x88CC
 OVERRIDE = 0x2000_0000
+SECONDS = 60
+"""After which a frame does not come any more."""
 
 
 def mac(text: str) -> bytes:
@@ -103,5 +105,5 @@ def receiver(interface: str, size: int = 1 << 20) -> socket.socket:
     opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0003))
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
     opened.bind((interface, 0))
-    opened.settimeout(60)
+    opened.settimeout(SECONDS)
     return opened

@@ -20,37 +20,47 @@ class _HostReboot:
         self._attempt = attempt
         self._ended: dict[str, Mark] = {}
         """To be started again. A VM that was shut off before is not among them."""
+        self._running: set[str] = set()
         self._started: dict[str, Mark] = {}
+        self._rebooted: set[str] = set()
+        """Those that an earlier call has started after the reboot."""
 
     def carry_out(self) -> list[Result]:
-        attempt = self._attempt
-        results = {vm: attempt.serve(vm, self._begin_to_end) for vm in attempt.task.vms}
-        results |= self._by_vm(attempt.serve_each(list(self._ended), self._finish_to_end))
+        """Nothing is ended unless all can be: no guest restarts for a reboot that another one prevents."""
+        attempt, vms = self._attempt, self._attempt.task.vms
+        results = self._by_vm(attempt.serve_each(vms, self._look))
+        if all(result.is_done for result in results.values()):
+            results |= {vm: attempt.serve(vm, self._begin_to_end) for vm in vms if vm in self._running}
+            results |= self._by_vm(attempt.serve_each(list(self._ended), self._finish_to_end))
         if any(result.waiting is not None for result in results.values()):
             return list(results.values())
         failed = [result for result in results.values() if not result.is_done]
-        why = self._reboot() if not failed else f"{failed[0].vm} could not be ended: {failed[0].failure}"
-        for vm in list(self._ended):
+        why = self._reboot() if not failed else f"the host was not rebooted because of {failed[0].vm}"
+        for vm in [vm for vm in vms if vm in self._ended]:
             results[vm] = attempt.serve(vm, lambda vm: self._start(vm, rebooted=why is None))
-            if why is not None and results[vm].is_done:
-                results[vm] = attempt.result_of(vm, FailedError(why))
+        if why is not None:
+            unfinished = [vm for vm in vms if results[vm].is_done and vm not in self._rebooted]
+            results |= {vm: attempt.result_of(vm, FailedError(why)) for vm in unfinished} | self._by_vm(failed)
         alive = [vm for vm in self._started if results[vm].is_done]
         return list((results | self._by_vm(attempt.serve_each(alive, self._await_life))).values())
 
     def _by_vm(self, results: list[Result]) -> dict[str, Result]:
         return {result.vm: result for result in results}
 
-    def _begin_to_end(self, vm: str) -> None:
-        attempt = self._attempt
-        machine = attempt.source(vm)
-        look = attempt.require(machine)
-        mark = look.live_mark(attempt.task.operation)
+    def _look(self, vm: str) -> None:
+        look = self._attempt.require(self._attempt.source(vm))
+        mark = look.live_mark(self._attempt.task.operation)
         if mark is not None and mark.step == START:
             self._started[vm] = mark
+            self._rebooted.add(vm)
         elif look.is_active:
-            self._ended[vm] = attempt.begin_to_end(machine, look)
-        elif kept := look.kept_mark(attempt.task.operation):
+            self._running.add(vm)
+        elif kept := look.kept_mark(self._attempt.task.operation):
             self._ended[vm] = kept
+
+    def _begin_to_end(self, vm: str) -> None:
+        machine = self._attempt.source(vm)
+        self._ended[vm] = self._attempt.begin_to_end(machine, self._attempt.require(machine))
 
     def _finish_to_end(self, vm: str) -> None:
         self._attempt.finish_to_end(self._attempt.source(vm), self._ended[vm])

@@ -348,17 +348,44 @@ def test_what_a_live_event_relies_on_is_changed_when_it_is_over() -> None:
         ({"addresses": ("10.0.0.2",)}, DriftKind.DIFFERENT, "belongs to web-1"),
         ({"group": "new", "addresses": ("10.0.0.2",)}, DriftKind.DIFFERENT, "belongs to web-1"),
         ({"group": "web", "kind": ScopeKind.CLOUD_SERVICE}, DriftKind.DIFFERENT, "and not cloud-service"),
+        ({"size": 9.0}, DriftKind.DIFFERENT, "host a has not enough room for web-0"),
         ({"unreadable": "no XML"}, DriftKind.UNREADABLE, "no XML"),
     ],
 )
 def test_a_description_that_cannot_be_followed_is_drift(facts: Any, kind: DriftKind, said: str) -> None:
     site = row()
     site.set_vm("web-1", addresses=("10.0.0.2",))
+    site.set_capacity("a", 8)
     before = site.vm("web-0")
     observe(site, {**reality(site), "a": [of(before, **facts)]})
     assert drift(site) == {("a", "web-0"): kind}
     assert said in site.state.drift["a", "web-0"].reason
     assert (site.vm("web-0"), "group:new" in site.state.scopes) == (before, False)
+
+
+def test_one_vm_makes_way_for_another_at_once() -> None:
+    site = row()
+    for number in range(3):
+        site.add_vm(f"db-{number}", "d", addresses=(f"10.0.1.{number}",))
+    told = [of(site.vm(f"db-{number}"), addresses=(f"10.0.1.{number + 1}",)) for number in range(3)]
+    observe(site, {**reality(site), "d": told})
+    assert (site.vm("db-0").addresses, site.vm("db-2").addresses, drift(site)) == (("10.0.1.1",), ("10.0.1.3",), {})
+
+
+def test_what_two_want_of_each_other_neither_gets() -> None:
+    site = row()
+    site.add_vm("x", "d", addresses=("10.0.1.0",))
+    site.add_vm("y", "d", addresses=("10.0.1.1",))
+    told = [of(site.vm("x"), addresses=("10.0.1.1",)), of(site.vm("y"), addresses=("10.0.1.0",))]
+    observe(site, {**reality(site), "d": told})
+    assert set(drift(site)) == {("d", "x"), ("d", "y")}
+
+
+def test_domains_that_may_be_the_same_vm() -> None:
+    one, other, namesake = domain("x", 1), domain("renamed", 1), domain("x", 2)
+    found = Inventory({"a": [one], "b": [other], "c": [namesake], "d": [domain("z", 3)]})
+    assert set(found.near("a")) == {one, other, namesake}
+    assert set(found.hosts_of(one)) == {"a", "b", "c"}
 
 
 # All of it
@@ -388,7 +415,7 @@ REALITIES = st.dictionaries(st.sampled_from("abc"), HOSTS, min_size=1)
 OPERATIONS = st.sampled_from([Kind.RESTART, Kind.REDEPLOY, Kind.HOST_UPDATE, Kind.LIVE_MIGRATION, None, None])
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(REALITIES, OPERATIONS, st.booleans(), st.integers(0, 3)), min_size=1, max_size=4))
 def test_whatever_hosts_say_the_fleet_stays_sound_and_differs_in_drift_alone(
     history: list[tuple[Seen, Kind | None, bool, int]],

@@ -228,6 +228,11 @@ class Draft:
         return self._asked_in.get(scope, {})
 
     @property
+    def noted(self) -> int:
+        """Entries for the journal so far."""
+        return len(self._changes.entries)
+
+    @property
     def targets(self) -> Targets:
         if self._targets is None:
             self._targets = Targets(self.world)

@@ -10,7 +10,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Any
 
-from forenotice.core import errors, fleet, lifecycle, membership
+from forenotice.core import errors, fleet, lifecycle, membership, placement
 from forenotice.core.draft import Draft
 from forenotice.core.fleet import DEFAULT_POLICY, Drift, DriftKind, ScopeKind, Vm
 from forenotice.core.membership import VmSpec
@@ -144,6 +144,15 @@ def observe(draft: Draft, host: str, inventory: Inventory) -> None:
 
     An operation that has started is not disturbed: where its VMs are is the driver's to say.
     """
+    noted, found = -1, {}
+    # One VM may make way for another, such as by giving up an address. What is recorded once stays, so this ends.
+    while draft.noted != noted:
+        noted, found = draft.noted, _round(draft, host, inventory)
+    _record_drift(draft, host, found)
+
+
+def _round(draft: Draft, host: str, inventory: Inventory) -> dict[str, tuple[DriftKind, str]]:
+    """Gives what cannot be recorded."""
     found: dict[str, tuple[DriftKind, str]] = {}
     strangers = []
     known = {vm.name for vm in draft.vms_on(host)}
@@ -161,7 +170,7 @@ def observe(draft: Draft, host: str, inventory: Inventory) -> None:
     for domain in strangers:
         if drift := _add(draft, host, domain, inventory):
             found[domain.name[:LONGEST_NAME]] = drift
-    _record_drift(draft, host, found)
+    return found
 
 
 def _vm_of(draft: Draft, inventory: Inventory, domain: Domain) -> Vm | None:
@@ -244,7 +253,10 @@ def _follow_facts(draft: Draft, vm: Vm, domain: Domain) -> tuple[DriftKind, str]
             membership.require_unnamed(draft, vm, "regrouped")
             membership.require_free(draft, membership.changed(draft, vm.name, {**given, "group": vm.group}))
         _require_group(draft, domain.facts)
-        if membership.changed(draft, vm.name, given) != vm:
+        changed = membership.changed(draft, vm.name, given)
+        if changed.takes > vm.takes:
+            placement.require_room(draft, [changed])
+        if changed != vm:
             membership.set_vm(draft, vm.name, given)
     except errors.ForenoticeError as error:
         return DriftKind.DIFFERENT, f"the fleet cannot follow its description: {error.message}"

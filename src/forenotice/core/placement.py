@@ -50,12 +50,12 @@ def taken(draft: "Draft", host: str) -> int:
 def require_room(draft: "Draft", newcomers: Iterable[Vm]) -> None:
     """Refuse to place VMs where they do not fit. A host that is too full already takes no more, and nothing else.
 
-    They are there already, or it is one that is to come.
+    They are there already, or it is one that is to come or to grow.
     """
     for vm in {vm.host: vm for vm in newcomers}.values():
         host = draft.host(vm.host)
         known = draft.world.vms.get(vm.name)
-        more = 0 if known and known.host == vm.host else vm.takes
+        more = vm.takes - (known.takes if known and known.host == vm.host else 0)
         if host.holds is not None and (used := taken(draft, vm.host) + more) > host.holds:
             facts = {"capacity": host.capacity, "used": amount(used)}
             why = (

@@ -424,6 +424,13 @@ def test_a_removed_vm_leaves_only_its_persistent_disks(pair: Pair, kind: Kind, t
         assert [path.name for path in (pair.place / "disks").iterdir()] == ["web-0-vda"]
 
 
+def test_a_vm_that_runs_on_another_host_is_not_taken_for_removed(pair: Pair) -> None:
+    domain = pair.ask(pair.b, lambda link: link.createXML(pair.xml("web-0", disks={})))
+    why = failure(pair.carry_out(pair.task(Kind.DELETION, "web-0")))
+    assert why == f"host-a has no domain web-0: it runs at {pair.b.uri}"
+    assert state(domain) == RUNNING
+
+
 # Host reboot
 
 

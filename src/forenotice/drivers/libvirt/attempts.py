@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -169,6 +170,13 @@ class Attempt:
         return ended
 
     # Steps
+
+    def require_nowhere_else(self, machine: Machine) -> None:
+        """FailedError: another host that we are connected to runs it."""
+        for other in self._parts.connections.connected():
+            with suppress(HostError, UnreachableError):
+                if other.uri != machine.connection.uri and machine.runs_at(other):
+                    raise FailedError(f"{machine.host} has no domain {machine.vm}: it runs at {other.uri}")
 
     def require(self, machine: Machine) -> Look:
         look = machine.look()

@@ -77,10 +77,11 @@ def _restart(attempt: Attempt, vm: str) -> None:
 
 
 def _remove(attempt: Attempt, vm: str) -> Facts | None:
-    """A domain that is not there has been removed: nothing else could tell."""
+    """A domain that is nowhere has been removed: nothing else could tell."""
     machine = attempt.source(vm)
     look = machine.look()
     if look is None:
+        attempt.require_nowhere_else(machine)
         return {"output": f"{machine.host} has no domain {vm} any more"}
     disks.require_usable(vm, look.definition.ephemeral)
     attempt.end(machine, look)

@@ -21,7 +21,7 @@ VMS = {
     "vm-2": Vm(host="host-b", policy=POLICY),
     "vm-3": Vm(host="host-c", policy=POLICY),
 }
-OF_VM, OF_HOST = ("restart", "redeploy"), ("host-update", "host-reboot", "live-migration")
+OF_VM, OF_HOST = ("restart", "redeploy"), ("host-update", "host-reboot", "live-migration", "degraded-hardware")
 LONGEST_PAUSE = 4.0
 """Seconds between two kills: a start, a shutdown and a migration each take one or two."""
 
@@ -34,9 +34,10 @@ class Boots:
     ephemeral: int = 1
 
     def count(self, kind: str) -> None:
-        if kind in ("restart", "redeploy", "host-reboot"):
-            self.persistent += 1
-            self.ephemeral = 1 if kind == "redeploy" else self.ephemeral + 1
+        if kind in ("host-update", "live-migration"):
+            return
+        self.persistent += 1
+        self.ephemeral = self.ephemeral + 1 if kind in ("restart", "host-reboot") else 1
 
 
 @pytest.mark.soak

@@ -190,6 +190,8 @@ def test_what_happens_to_it_comes_before_whether_it_listens(
     status: Status | None, listening: bool, shown: VmState
 ) -> None:
     assert vm_state(status, listening=listening) is shown
+    missing = VmState.STARTED if status is Status.STARTED else VmState.MISSING
+    assert vm_state(status, listening=listening, missing=True) is missing
 
 
 @pytest.mark.parametrize(

@@ -242,7 +242,7 @@ def show_host(ctx: Operator, found: "views.fleet.Host") -> None:
     planned = None if ctx.out.json else operations.planned(ctx, found.name)
     drift = None
     if found.drift and not ctx.out.json:
-        drift = _drift(ctx.api.get(views.base.Matches[views.fleet.Drift], "fleet", "drift", host=found.name).items)
+        drift = _drift(ctx.api.get(views.fleet.FoundDrift, "fleet", "drift", host=found.name).items)
     ctx.out.view(
         found, cordoned=None, state=_state(found), capacity=None, used=_used(found), planned=planned, drift=drift
     )

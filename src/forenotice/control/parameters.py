@@ -101,6 +101,7 @@ class Apply(base.Request):
 class DriftQuery(Query):
     host: Name | None = None
     vm: Name | None = None
+    limit: Limit = LARGEST_PAGE
 
 
 class OperationQuery(Oldest):

@@ -294,7 +294,9 @@ def _require_group(draft: Draft, facts: DomainFacts) -> None:
         kind = ScopeKind.AVAILABILITY_SET if facts.kind is None else facts.kind
         membership.add_group(draft, facts.group, kind, DEFAULT_POLICY)
     elif facts.kind not in (None, scope.kind):
-        raise errors.ConflictError(f"group {scope.name} is of kind {scope.kind}, and not {facts.kind}")
+        raise errors.ConflictError(
+            f"group {scope.name} is of kind {scope.kind}, and not {facts.kind}", group=scope.name, kind=scope.kind
+        )
 
 
 def _record_drift(draft: Draft, host: str, found: Mapping[str, tuple[DriftKind, str]]) -> None:

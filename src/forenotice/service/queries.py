@@ -65,11 +65,11 @@ def host(service: Service, name: str) -> shown.Host:
 
 def drift(
     service: Service, *, host: str | None = None, vm: str | None = None, limit: int = MOST_DRIFT
-) -> Matches[shown.Drift]:
+) -> shown.FoundDrift:
     """How watched hosts differ from the fleet, by host and name."""
     with service.store.read() as reader:
         found = reader.drift.page(limit + 1, host=host, vm=vm)
-    return Matches(items=[views.of(shown.Drift, each) for each in found[:limit]], more=len(found) > limit)
+    return shown.FoundDrift(items=[views.of(shown.Drift, each) for each in found[:limit]], more=len(found) > limit)
 
 
 def vms(

@@ -45,6 +45,13 @@ class Drift(Response):
     since: datetime
 
 
+class FoundDrift(Response):
+    """By host and name: the first, and whether there is more."""
+
+    items: list[Drift]
+    more: bool
+
+
 class Host(Response):
     name: str
     cordoned: bool
@@ -433,7 +440,7 @@ _LISTENS = {"incarnation": 7, "listening": True, "last_heard": base.NOW}
 VM = example(Vm, **_LISTENS, name="web-0", vm_id=base.ID, addresses=["10.0.0.4"], facts=FACTS, size=4)
 GROUP = example(Group, **_LISTENS, name="web", kind=ScopeKind.AVAILABILITY_SET, policy=POLICY, vms=8)
 MOVED = Difference(action="keep", noun="vm", name="web-0", fields={"host": Values(now="rack2-01", to="rack1-01")})
-example(
+DRIFT = example(
     Drift,
     host="rack1-01",
     name="web-0",
@@ -441,6 +448,7 @@ example(
     reason="host rack1-01 no longer has it, and no other host that is watched runs it",
     since=base.NOW,
 )
+example(FoundDrift, items=[DRIFT], more=False)
 FLEET = example(
     Fleet,
     hosts={"rack1-01": HostTable(cordoned=False, labels={"rack": "r1"}, capacity=64)},

@@ -78,6 +78,7 @@ EXPECTED = {
     "GET /v1/fleet": OVERSEERS,
     "POST /v1/fleet": MANAGERS,
     "POST /v1/fleet/diff": OVERSEERS,
+    "GET /v1/fleet/drift": OVERSEERS,
     "GET /v1/tokens": ADMINS,
     "POST /v1/tokens": ADMINS,
     "POST /v1/tokens/{token_id}/rotate": ADMINS,

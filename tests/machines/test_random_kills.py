@@ -50,6 +50,9 @@ def test_each_operation_happens_once_whoever_is_killed(tmp_path: Path) -> None:
             torment(lab, killer, chance)
             ended = killer.see_through(asked)
             lab.server.ready()
+            for host in HOSTS:
+                # Degraded hardware was cordoned.
+                assert lab.server.control("PATCH", f"/v1/hosts/{host}", {"cordoned": False}).status == 200
             check(lab, ended, boots, f"round {number} of seed {SEED}: {ended}")
 
 

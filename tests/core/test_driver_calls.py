@@ -229,9 +229,9 @@ def test_a_driver_may_wait_for_as_long_as_it_takes_and_says_why_once() -> None:
     operation = site.schedule(Kind.HARDWARE_FAILURE, "a")
     reason = "host a does not answer, and the driver has no fence: fence it"
     waiting = {"db": reason, "www": reason}
-    for _ in range(50):
+    for number in range(50):
         (task,) = site.tick()
-        assert task.attempt == 1
+        assert (task.attempt, task.waiting) == (1, waiting if number else {})
         site.report(operation.id, NotYet(again_at=site.now + DAY, waiting=waiting))
         assert (site.operation(operation).status, site.operation(operation).waiting) == (Status.STARTED, waiting)
         site.wait(DAY)

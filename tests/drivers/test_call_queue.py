@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -176,12 +177,15 @@ def test_an_exception_is_a_failure_of_those_it_was_about() -> None:
 def test_when_it_stops_what_is_done_is_finished_and_the_rest_is_for_later() -> None:
     outside = Outside(each_vm=EACH, at_once=1)
     outside.queue.enter(task("1", "a", "done", "stuck", "waiting"))
-    outside.queue.enter(task("2", "a", "never"))
+    outside.queue.enter(replace(task("2", "a", "never"), waiting={"never": "what it waits for"}))
     outside.end("done")
     outside.queue.stop(seconds=0)
     assert outside.stopped == 1
     found = {asked.operation: outcome for asked, outcome in outside.queue.finished()}
-    assert found == {"1": NotYet(again_at=START, done=("done",)), "2": NotYet(again_at=START)}
+    assert found == {
+        "1": NotYet(again_at=START, done=("done",)),
+        "2": NotYet(again_at=START, waiting={"never": "what it waits for"}),
+    }
     # A late outcome is ignored, and nothing new is called.
     outside.end("stuck")
     outside.queue.enter(task("3", "a", "x"))

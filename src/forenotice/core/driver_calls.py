@@ -37,6 +37,8 @@ class Task:
     """DurationInSeconds as guests were told; -1 is unknown."""
     shutdown_timeouts: Mapping[str, timedelta] = field(default_factory=dict)
     """By VM: how long it may take to shut down before it is powered off."""
+    waiting: Mapping[str, str] = field(default_factory=dict)
+    """By VM: what the driver said in `NotYet.waiting` of the call before this one."""
     result_token: str = field(default="", repr=False, compare=False)
     """Lets its bearer report the result of this call."""
 
@@ -51,8 +53,8 @@ class NotYet:
     again_at: datetime
     done: tuple[str, ...] = ()
     waiting: Mapping[str, str] = field(default_factory=dict)
-    """By VM: what somebody must do before the driver can go on. That is no failed try; the same words while it is
-    the same reason, because each change is journalled."""
+    """By VM: why the driver has not gone on. That is no failed try; the same words while it is the same reason,
+    because each change is journalled. The next call gets them back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +129,7 @@ def advance(draft: Draft, operation: Operation, process: str, claim_until: datet
         target_addresses={name: hosts[target].address for name, target in operation.targets.items() if name in ready},
         duration=operation.announced_seconds,
         shutdown_timeouts={name: draft.scope(draft.vm(name).scope).policy.shutdown_timeout for name in ready},
+        waiting={name: why for name, why in operation.waiting.items() if name in ready},
     )
 
 

@@ -149,7 +149,7 @@ class Operation:
     failures: Mapping[str, str] = field(default_factory=dict)
     """Why each remaining VM failed at the last try."""
     waiting: Mapping[str, str] = field(default_factory=dict)
-    """By VM: what somebody must do before the driver can go on."""
+    """By VM: why the driver has not gone on."""
     attempt: int = 0
     """Driver calls that have failed so far."""
     claimed_by: str | None = None

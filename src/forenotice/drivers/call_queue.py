@@ -173,8 +173,8 @@ class CallQueue:
         with self._changed:
             self._changed.wait_for(lambda: not any(each.total() for each in self._under_way.values()), seconds)
             for order in self._orders.values():
-                unfinished = NotYet(again_at=self._runtime.clock.now())
-                self._finished.append((order.task, _together([*order.outcomes, unfinished])))
+                unfinished = NotYet(again_at=self._runtime.clock.now(), waiting=order.task.waiting)
+                self._finished.append((order.task, _together([unfinished, *order.outcomes])))
             self._orders.clear()
 
     def _call_next(self) -> None:

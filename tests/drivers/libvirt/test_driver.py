@@ -4,6 +4,7 @@ import shutil
 import signal
 import subprocess
 import threading
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -97,13 +98,58 @@ def test_when_the_service_stops_nothing_stays_paused(pair: Pair) -> None:
     assert state(domain) == RUNNING
 
 
-def test_a_pause_that_was_interrupted_is_ended_when_its_time_is_over(pair: Pair) -> None:
+@pytest.mark.parametrize("step", ["freeze", "frozen"])
+def test_a_pause_that_was_interrupted_is_ended_when_its_time_is_over(pair: Pair, step: str) -> None:
     domain = pair.make("web-0", disks={})
-    machine(pair, "web-0").mark(marked("freeze", ago=30), live=True)
+    machine(pair, "web-0").mark(marked(step, ago=30), live=True)
     domain.suspend()
     found = done(pair.carry_out(pair.task(Kind.HOST_UPDATE, "web-0", duration=31)))
-    assert state(domain) == RUNNING
+    mark = live(domain).mark
+    assert mark
+    assert (state(domain), mark.step) == (RUNNING, "frozen")
     assert float(str(found.calls[0]["paused_seconds"])) >= 31
+
+
+def test_a_vm_is_frozen_if_the_service_was_killed_before_it_was_paused(pair: Pair) -> None:
+    domain = pair.make("web-0", disks={})
+    machine(pair, "web-0").mark(marked("freeze", ago=30), live=True)
+    found = done(pair.carry_out(pair.task(Kind.HOST_UPDATE, "web-0", duration=1)))
+    assert 1 <= float(str(found.calls[0]["paused_seconds"])) < 30
+    assert state(domain) == RUNNING
+
+
+def test_a_vm_is_not_frozen_again_if_the_service_was_killed_after_it_was_resumed(pair: Pair) -> None:
+    pair.make("web-0", disks={})
+    machine(pair, "web-0").mark(marked("frozen"), live=True)
+    found = done(pair.carry_out(pair.task(Kind.HOST_UPDATE, "web-0", duration=600)))
+    assert "paused_seconds" not in found.calls[0]
+
+
+def test_a_stopped_service_pauses_nothing_more(pair: Pair) -> None:
+    domain, driver = pair.make("web-0", disks={}), pair.driver()
+    machine(pair, "web-0").mark(marked("freeze"), live=True)
+    driver.stop()
+    outcome = driver.carry_out(pair.task(Kind.HOST_UPDATE, "web-0"), START)
+    assert isinstance(outcome, NotYet)
+    mark = live(domain).mark
+    assert mark
+    assert mark.step == "freeze"
+
+
+def test_a_paused_vm_waits_for_its_host_however_long_that_does_not_answer(pair: Pair) -> None:
+    pair.make("web-0", disks={})
+    task = pair.task(Kind.HOST_UPDATE, "web-0", duration=1)
+    call = Running(pair.driver(patience=0.1), task)
+    until(lambda: state(pair.domain("web-0", pair.a)) == PAUSED)
+    pair.a.kill_libvirtd()
+    try:
+        said = waiting(call.outcome())
+        assert said == {"web-0": "the domain is paused, but host-a does not answer"}
+        assert waiting(pair.carry_out(replace(task, waiting=said), patience=0.1)) == said
+    finally:
+        pair.a.restart_libvirtd()
+    done(pair.carry_out(replace(task, waiting=said)))
+    assert state(pair.domain("web-0", pair.a)) == RUNNING
 
 
 def test_a_domain_that_somebody_else_has_paused_is_left_alone(pair: Pair) -> None:
@@ -407,28 +453,60 @@ def test_a_hypervisor_that_knows_fewer_flags_will_do(pair: Pair) -> None:
     assert mark
     assert mark.operation == "o-1"
     done(pair.carry_out(replace(task, kind=Kind.HOST_UPDATE)))
-    done(pair.carry_out(replace(task, kind=Kind.DELETION, operation="o-2")))
+    deletion = replace(task, kind=Kind.DELETION, operation="o-2")
+    done(pair.carry_out(replace(deletion, waiting=waiting(pair.carry_out(deletion)))))
     assert "has no domain test" in failure(pair.carry_out(replace(task, operation="o-3")))
 
 
 # Removal
 
 
+def ended(outcome: Outcome) -> Mapping[str, str]:
+    """What the first of two calls says."""
+    assert isinstance(outcome, NotYet), outcome
+    assert outcome.again_at <= datetime.now(UTC)
+    return outcome.waiting
+
+
 @pytest.mark.parametrize("kind", [Kind.EVICTION, Kind.DELETION])
 @pytest.mark.parametrize("transient", [False, True])
 def test_a_removed_vm_leaves_only_its_persistent_disks(pair: Pair, kind: Kind, transient: bool) -> None:
     pair.make("web-0", transient=transient)
+    task = pair.task(kind, "web-0")
+    said = ended(pair.carry_out(task))
+    assert said == {"web-0": "the domain has ended and is about to be removed"}
+    assert state(pair.domain("web-0", pair.a)) == SHUTOFF
     for _ in range(2):
-        done(pair.carry_out(pair.task(kind, "web-0")))
+        # Also if the service was killed after the domain was removed.
+        done(pair.carry_out(replace(task, waiting=said)))
         assert pair.domain("web-0", pair.a) is None
         assert [path.name for path in (pair.place / "disks").iterdir()] == ["web-0-vda"]
 
 
-def test_a_vm_that_runs_on_another_host_is_not_taken_for_removed(pair: Pair) -> None:
-    domain = pair.ask(pair.b, lambda link: link.createXML(pair.xml("web-0", disks={})))
-    why = failure(pair.carry_out(pair.task(Kind.DELETION, "web-0")))
-    assert why == f"host-a has no domain web-0: it runs at {pair.b.uri}"
-    assert state(domain) == RUNNING
+def test_a_vm_that_somebody_starts_while_it_is_removed_is_ended_again(pair: Pair) -> None:
+    domain = pair.make("web-0", disks={})
+    task = pair.task(Kind.DELETION, "web-0")
+    said = ended(pair.carry_out(task))
+    domain.create()
+    done(pair.carry_out(replace(task, waiting=said)))
+    assert pair.domain("web-0", pair.a) is None
+
+
+def test_a_removal_goes_on_when_its_service_or_its_host_is_back(pair: Pair) -> None:
+    pair.make("web-0", disks={})
+    task = pair.task(Kind.DELETION, "web-0")
+    task = replace(task, waiting=ended(pair.carry_out(task)))
+    driver = pair.driver()
+    driver.stop()
+    pair.a.kill_libvirtd()
+    try:
+        assert waiting(driver.carry_out(task, START)) == task.waiting
+        said = waiting(pair.carry_out(task, patience=0.1))
+    finally:
+        pair.a.restart_libvirtd()
+    assert said == {"web-0": f"{task.waiting['web-0']}, but host-a does not answer"}
+    done(pair.carry_out(replace(task, waiting=said)))
+    assert pair.domain("web-0", pair.a) is None
 
 
 # Host reboot
@@ -559,11 +637,7 @@ def test_a_host_that_hangs_is_given_up_after_the_time_limit(pair: Pair) -> None:
 
 def test_a_domain_that_is_not_there(pair: Pair) -> None:
     for kind in Kind:
-        outcome = pair.carry_out(pair.task(kind, "web-0"))
-        if kind.traits.removes:
-            done(outcome)
-        else:
-            assert "host-a has no domain web-0" in failure(outcome)
+        assert "host-a has no domain web-0" in failure(pair.carry_out(pair.task(kind, "web-0")))
 
 
 def test_two_domains_for_one_vm_are_left_alone(pair: Pair) -> None:

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -26,7 +25,6 @@ LOOK_EVERY = 0.25
 """Seconds, while a domain is waited for: libvirt tells of changes, but not of polls."""
 PATIENCE = 20.0
 """Seconds for a libvirtd that has gone to come back, within one try."""
-ASK_AGAIN = timedelta(seconds=15)
 END, START = "end", "start"
 """Steps of a mark: the domain is to end, and is then started."""
 
@@ -41,6 +39,15 @@ class FailedError(errors.ForenoticeError):
 
 class WaitingError(errors.ForenoticeError):
     """Something outside has to happen first."""
+
+    pause = timedelta(seconds=15)
+    """Until the next look."""
+
+
+class NotedError(WaitingError):
+    """The service has to keep the message first: the next call gets it, and goes on at once."""
+
+    pause = timedelta(0)
 
 
 class StoppedError(errors.ForenoticeError):
@@ -70,6 +77,8 @@ class Result:
     failure: str | None = None
     waiting: str | None = None
     """Why it is not done yet; empty: because the service ends."""
+    pause: timedelta = timedelta(0)
+    """If it is not done yet, until the next look."""
 
     @property
     def is_done(self) -> bool:
@@ -81,6 +90,8 @@ class Attempt:
         self.task = task
         self.config = parts.config
         self.surroundings = parts.surroundings
+        self.unfinished: dict[str, str] = {}
+        """By VM: in what state it must not be left when its host does not answer. It waits until the host does."""
         self._parts = parts
         self._deadline = parts.runtime.monotonic() + parts.config.time_limit.total_seconds()
 
@@ -170,13 +181,6 @@ class Attempt:
         return ended
 
     # Steps
-
-    def require_nowhere_else(self, machine: Machine) -> None:
-        """FailedError: another host that we are connected to runs it."""
-        for other in self._parts.connections.connected():
-            with suppress(HostError, UnreachableError):
-                if other.uri != machine.connection.uri and machine.runs_at(other):
-                    raise FailedError(f"{machine.host} has no domain {machine.vm}: it runs at {other.uri}")
 
     def require(self, machine: Machine) -> Look:
         look = machine.look()
@@ -298,18 +302,22 @@ class Attempt:
     def result_of(self, vm: str, error: errors.ForenoticeError, begun: float | None = None) -> Result:
         match error:
             case StoppedError():
-                return Result(vm=vm, record={}, waiting="")
+                return Result(vm=vm, record={}, waiting=self.task.waiting.get(vm, ""))
             case WaitingError():
-                return Result(vm=vm, record={}, waiting=_reason(error))
+                return Result(vm=vm, record={}, waiting=_reason(error), pause=error.pause)
+            case UnreachableError() if vm in self.unfinished:
+                why = f"{self.unfinished[vm]}, but {self.task.host} does not answer"
+                return Result(vm=vm, record={}, waiting=why, pause=WaitingError.pause)
         begun = self.monotonic if begun is None else begun
         return Result(vm=vm, record=self._record(vm, begun, {}), failure=_reason(error))
 
     def outcome(self, results: Sequence[Result]) -> Outcome:
         done = tuple(result.vm for result in results if result.failure is None and result.waiting is None)
-        waiting = {result.vm: result.waiting for result in results if result.waiting is not None}
-        if waiting:
-            again_at = self.now if self.is_stopping else self.now + ASK_AGAIN
-            return NotYet(again_at=again_at, done=done, waiting={vm: why for vm, why in waiting.items() if why})
+        if waiting := [result for result in results if result.waiting is not None]:
+            again_at = self.now + min(result.pause for result in waiting)
+            return NotYet(
+                again_at=again_at, done=done, waiting={each.vm: each.waiting for each in waiting if each.waiting}
+            )
         failures = {result.vm: result.failure for result in results if result.failure is not None}
         return Finished(done=done, failures=failures, calls=tuple(result.record for result in results))
 

@@ -233,10 +233,6 @@ class Connections:
                 self._kept[uri] = Connection(uri, self._runtime, self._tell)
             return self._kept[uri]
 
-    def connected(self) -> list[Connection]:
-        with self._lock:
-            return [each for each in self._kept.values() if each.is_connected]
-
     def watch(self, listener: Listener) -> None:
         """It is called in the thread of libvirt's events, for all connections, and must return at once."""
         with self._lock:

@@ -1,7 +1,9 @@
 """A driver that carries out operations on domains of libvirt."""
 
+import contextlib
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from forenotice.core import errors
@@ -9,13 +11,15 @@ from forenotice.core.driver_calls import Outcome, Task
 from forenotice.core.operations import Kind
 from forenotice.drivers import command, file
 from forenotice.drivers.libvirt import disks, host_reboot, machines, moves
-from forenotice.drivers.libvirt.attempts import PATIENCE, Attempt, Facts, FailedError, Parts, Result
-from forenotice.drivers.libvirt.connections import Connections
+from forenotice.drivers.libvirt.attempts import PATIENCE, Attempt, Facts, FailedError, NotedError, Parts, Result
+from forenotice.drivers.libvirt.connections import Connections, HostError
 from forenotice.drivers.surroundings import Surroundings
 from forenotice.runtime import Runtime
 
-FREEZE = "freeze"
-"""The step of a mark: the domain is being, or was, paused."""
+FREEZE, FROZEN = "freeze", "frozen"
+"""Steps of a mark: the domain is to be paused; it is or was paused. The second is written before it goes on."""
+PAUSED = "the domain is paused"
+ENDED = "the domain has ended and is about to be removed"
 
 
 class LibvirtDriver:
@@ -76,30 +80,37 @@ def _restart(attempt: Attempt, vm: str) -> None:
     attempt.settle(machine, mark)
 
 
-def _remove(attempt: Attempt, vm: str) -> Facts | None:
-    """A domain that is nowhere has been removed: nothing else could tell."""
+def _remove(attempt: Attempt, vm: str) -> None:
+    """In two calls: that there is no domain means that it was removed only if the first one has ended it."""
     machine = attempt.source(vm)
+    ended = attempt.task.waiting.get(vm, "").startswith(ENDED)
+    if ended:
+        attempt.unfinished[vm] = ENDED
     look = machine.look()
+    if look is None and ended:
+        return
     if look is None:
-        attempt.require_nowhere_else(machine)
-        return {"output": f"{machine.host} has no domain {vm} any more"}
+        why = f"if it runs nowhere else, forenotice vm remove {vm}"
+        raise FailedError(f"{machine.host} has no domain {vm}, nor one with its id: {why}")
     disks.require_usable(vm, look.definition.ephemeral)
     attempt.end(machine, look)
     disks.delete(machine.connection, look.definition.ephemeral, attempt.left)
+    if not ended:
+        raise NotedError(ENDED)
     machine.undefine(machines.REMOVED)
-    return None
 
 
 def _host_update(attempt: Attempt) -> list[Result]:
     """All are marked before the first is paused, and then paused together."""
-    fresh: set[str] = set()
-    marked = attempt.serve_each(attempt.task.vms, lambda vm: _mark_to_freeze(attempt, vm, fresh))
+    marked = attempt.serve_each(attempt.task.vms, lambda vm: _mark_to_freeze(attempt, vm))
     ready = [result.vm for result in marked if result.is_done]
-    frozen = {result.vm: result for result in attempt.serve_each(ready, lambda vm: _freeze(attempt, vm, fresh))}
+    frozen = {result.vm: result for result in attempt.serve_each(ready, lambda vm: _freeze(attempt, vm))}
     return [frozen.get(result.vm, result) for result in marked]
 
 
-def _mark_to_freeze(attempt: Attempt, vm: str, fresh: set[str]) -> None:
+def _mark_to_freeze(attempt: Attempt, vm: str) -> None:
+    if attempt.task.waiting.get(vm, "").startswith(PAUSED):
+        attempt.unfinished[vm] = PAUSED
     machine = attempt.source(vm)
     look = attempt.require(machine)
     if not look.is_active or look.live_mark(attempt.task.operation):
@@ -108,11 +119,9 @@ def _mark_to_freeze(attempt: Attempt, vm: str, fresh: set[str]) -> None:
         raise FailedError(f"the domain of {vm} on {machine.host} {look.sentence}, and is left alone")
     attempt.require_going_on()
     machine.mark(attempt.new_mark(machine, look, FREEZE), live=True)
-    fresh.add(vm)
 
 
-def _freeze(attempt: Attempt, vm: str, fresh: set[str]) -> Facts:
-    """`fresh`: those that this call has marked and not paused yet. Of others, what has passed of the pause counts."""
+def _freeze(attempt: Attempt, vm: str) -> Facts:
     machine = attempt.source(vm)
     look = attempt.require(machine)
     if not look.is_active:
@@ -122,20 +131,24 @@ def _freeze(attempt: Attempt, vm: str, fresh: set[str]) -> Facts:
         raise FailedError(f"the domain of {vm} on {machine.host} was replaced by another")
     lasts = timedelta(seconds=max(0, attempt.task.duration))
     facts: dict[str, object] = {}
-    begun, over = attempt.monotonic, mark.at + lasts
-    if look.is_running and vm in fresh:
-        machine.suspend()
-        fresh.discard(vm)
-        begun = attempt.monotonic
+    over = min(mark.at + lasts, attempt.now)
+    if look.is_paused or (look.is_running and mark.step == FREEZE):
+        begun = attempt.monotonic - max(timedelta(0), attempt.now - mark.at).total_seconds()
+        if look.is_running:
+            attempt.require_going_on()
+        attempt.unfinished[vm] = PAUSED
+        if look.is_running:
+            machine.suspend()
+            begun, mark = attempt.monotonic, replace(mark, at=attempt.now)
+        mark = replace(mark, step=FROZEN)
+        with contextlib.suppress(HostError):
+            # Without it, it may be paused once more; but it must not stay paused.
+            machine.mark(mark, live=True)
         attempt.sleep_until(begun + lasts.total_seconds())
         machine.resume()
         facts["paused_seconds"] = round(attempt.monotonic - begun, 3)
         over = attempt.now
-    elif look.is_paused:
-        attempt.sleep_until(begun + min(lasts, over - attempt.now).total_seconds())
-        machine.resume()
-        facts["paused_seconds"] = round((attempt.now - mark.at).total_seconds(), 3)
-        over = attempt.now
+    attempt.unfinished.pop(vm, None)
     attempt.await_life(machine, mark, over)
     return facts
 

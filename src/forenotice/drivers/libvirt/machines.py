@@ -135,15 +135,6 @@ class Machine:
         """None: the host has no such domain. TwoDomainsError: it is not clear which it is."""
         return self.connection.ask(self._look, self._seconds)
 
-    def runs_at(self, other: Connection) -> bool:
-        """Whether another host runs a domain with its id."""
-
-        def look(link: Any) -> bool:
-            found = _found(link.lookupByUUIDString, self._vm_id)
-            return found is not None and bool(found.isActive())
-
-        return other.ask(look, self._seconds)
-
     def mark(self, mark: Mark, *, live: bool = False, kept: bool = False) -> None:
         """`live`: it goes when the domain is shut off; `kept`: it counts from the next start on."""
         flags = live * libvirt.VIR_DOMAIN_AFFECT_LIVE | kept * libvirt.VIR_DOMAIN_AFFECT_CONFIG

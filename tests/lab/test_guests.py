@@ -11,6 +11,7 @@ from forenotice.lab.image import Kernel
 
 KERNEL = Kernel(file=Path("/boot/vmlinuz"), modules=Path("/lib/modules/6.1"))
 BOOTED = '{"vm":"vm-0","boot_id":"a","uptime":1.5,"booted":true}'
+PREPARES = '{"vm":"vm-0","boot_id":"a","uptime":9.5,"prepares":"E"}'
 LATER = '{"vm":"vm-0","boot_id":"a","uptime":2.5,"clock":7,"date":"","event":"","type":"","status":""}'
 
 
@@ -32,9 +33,10 @@ def test_a_domain_is_what_the_driver_and_the_inventory_read(needed: None, tmp_pa
     [
         (None, None, ""),
         ("", None, ""),
-        (BOOTED, None, BOOTED),
+        (BOOTED, 1.5, BOOTED),
         (f"{BOOTED}\n{LATER}\n", 2.5, LATER),
-        (f"{LATER}\n{BOOTED}\n[    1.0] reboot: Power down\r\n", 2.5, "[    1.0] reboot: Power down"),
+        (f"{LATER}\n{PREPARES}\n[    1.0] reboot: Power down\r\n", 2.5, "[    1.0] reboot: Power down"),
+        (f"{LATER}\n{BOOTED}\n", 1.5, BOOTED),
         (f"{LATER}\n{LATER[:40]}", 2.5, LATER[:40]),
         (f'{LATER}\n{{"vm": 5}}\n[]\n\x1b[2J\n', 2.5, "[2J"),
     ],

@@ -182,8 +182,9 @@ class Guest:
 
     @property
     def latest(self) -> Report | None:
-        """The last line that it writes each second."""
-        return next((report for report in reversed(list(self.reports(TAIL))) if report.clock is not None), None)
+        """The last line that it writes each second, or as it boots: who sees it poll finds nothing older."""
+        reports = list(self.reports(TAIL))
+        return next((report for report in reversed(reports) if report.booted or report.clock is not None), None)
 
     @property
     def has_agent(self) -> bool:

@@ -64,7 +64,8 @@ handle() {
     done
 }
 
-say '"booted":true'
+disks="\"persistent_boots\":$persistent,\"ephemeral_boots\":$ephemeral"
+say "\"booted\":true,$disks"
 [ "$end" = no ] || poweroff -f # This guest was only to show that it boots.
 handled= event= status= id=
 while true; do
@@ -89,6 +90,6 @@ while true; do
         done
     fi
     [ -n "$event" ] || id=
-    say "\"clock\":$(date +%s),\"date\":\"$date\",\"persistent_boots\":$persistent,\"ephemeral_boots\":$ephemeral,\"event\":\"$id\",\"type\":\"$event\",\"status\":\"$status\""
+    say "\"clock\":$(date +%s),\"date\":\"$date\",$disks,\"event\":\"$id\",\"type\":\"$event\",\"status\":\"$status\""
     sleep 1
 done

@@ -14,19 +14,18 @@ from tests.acceptance.running import environment
 from tests.docs.test_snippets import ROOT, blocks
 
 from forenotice.core import errors
-from forenotice.lab import image, lab, packages
+from forenotice.lab import lab, packages
 
 AS_ROOT = "# as root"
 SECONDS = 170
 APT = "apt-get install "
+ACTIVATE = ". .venv/bin/activate"
 
 
 @pytest.fixture
 def env() -> Iterator[Mapping[str, str]]:
     try:
-        packages.require()
-        image.find_kernel()
-        lab.require_library()
+        lab.require()
     except errors.RefusedError as error:
         if os.environ.get("CI") == "true":
             raise
@@ -45,7 +44,8 @@ def tour(page: str) -> list[str]:
 
 def test_the_tour_of_the_readme_is_the_beginning_of_the_pages() -> None:
     """So the test of the page is that of the README, but for how it is started."""
-    readme = [re.sub(r"^make lab$", "forenotice lab up --vms 3", line) for line in tour("README.md")]
+    lines = [line for line in tour("README.md") if line != ACTIVATE]
+    readme = [re.sub(r"^make lab$", "forenotice lab up --vms 3", line) for line in lines]
     page = [line for line in tour("docs/lab.md") if not line.startswith(APT)]
     assert readme[:-1] == page[: len(readme) - 1]
     assert readme[-1] == page[-1] == "forenotice lab down"

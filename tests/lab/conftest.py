@@ -8,16 +8,14 @@ from pathlib import Path
 import pytest
 
 from forenotice.core import errors
-from forenotice.lab import hosts, image, lab, packages
+from forenotice.lab import hosts, lab
 
 
 @pytest.fixture(scope="session")
 def needed() -> None:
     """What the lab needs is installed."""
     try:
-        packages.require()
-        image.find_kernel()
-        lab.require_library()
+        lab.require()
     except errors.RefusedError as error:
         if os.environ.get("CI") == "true":
             raise

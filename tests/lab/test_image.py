@@ -76,6 +76,17 @@ def test_a_system_without_a_kernel_is_told_which_to_install(tmp_path: Path) -> N
         image.find_kernel(tmp_path)
 
 
+def test_all_that_is_lacking_is_named_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "busybox").symlink_to("/bin/cat")
+    monkeypatch.setattr(packages, "PATH", str(tmp_path))
+    assert image.lacking(tmp_path) == ["busybox-static", packages.kernel()]
+    monkeypatch.setattr("platform.freedesktop_os_release", lambda: {"ID": "ubuntu"})
+    made(tmp_path / "another", "6.1")
+    assert image.lacking(tmp_path / "another") == ["busybox-static"]
+    with pytest.raises(packages.MissingError, match=r"no-install-recommends \S.* busybox-static linux-image-virtual$"):
+        packages.require(more=image.lacking(tmp_path))
+
+
 def test_modules_are_unpacked_for_busybox(tmp_path: Path) -> None:
     for name, packed in (
         ("a.ko", b"module"),

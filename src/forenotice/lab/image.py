@@ -71,22 +71,33 @@ class Kernel:
         return self.modules.name
 
 
+def lacking(root: Path = Path("/")) -> list[str]:
+    """The packages without which no image can be made; a program that is not there at all is not named."""
+    busybox = packages.find("busybox")
+    is_dynamic = busybox is not None and _is_dynamic(Path(busybox).read_bytes())
+    return [*(["busybox-static"] if is_dynamic else []), *([] if _kernels(root) else [packages.kernel()])]
+
+
 def find_kernel(root: Path = Path("/")) -> Kernel:
     """The newest, but one for clouds if there is one: it is smaller and boots sooner."""
-    found = [
-        Kernel(file=file, modules=modules)
-        for modules in (root / "lib/modules").glob("*")
-        for file in (root / "boot" / f"vmlinuz-{modules.name}", modules / "vmlinuz")
-        if (modules / "modules.dep").is_file() and file.is_file()
-    ]
+    found = _kernels(root)
     if not found:
-        raise packages.missing([packages.KERNEL])
+        raise packages.missing([packages.kernel()])
     chosen = max(found, key=lambda kernel: ("cloud" in kernel.version, _by_number(kernel.version)))
     try:
         with chosen.file.open("rb"):
             return chosen
     except PermissionError:
         raise ImageError(f"the kernel {chosen.file} cannot be read: chmod +r it, or run this as root") from None
+
+
+def _kernels(root: Path) -> list[Kernel]:
+    return [
+        Kernel(file=file, modules=modules)
+        for modules in (root / "lib/modules").glob("*")
+        for file in (root / "boot" / f"vmlinuz-{modules.name}", modules / "vmlinuz")
+        if (modules / "modules.dep").is_file() and file.is_file()
+    ]
 
 
 def _by_number(version: str) -> list[tuple[int, str]]:
@@ -167,7 +178,7 @@ def modules(kernel: Kernel, wanted: Iterable[str] = MODULES) -> list[str]:
             order.update(dict.fromkeys([*before, file]))
         elif name not in built_in:
             raise ImageError(
-                f"the kernel {kernel.version} has no module {name}: apt-get install {packages.KERNEL}",
+                f"the kernel {kernel.version} has no module {name}: apt-get install {packages.kernel()}",
                 missing=name,
             )
     return list(order)

@@ -208,8 +208,7 @@ class Lab:
     # Up
 
     def _make(self, say: Callable[[str], None]) -> None:
-        packages.require()
-        require_library()
+        require()
         self._make_image(say)
         Path(self.plan.sockets).mkdir(mode=0o700)
         for name in self.plan.hosts:
@@ -329,6 +328,12 @@ def remove(directory: Path) -> bool:
             return False
         found._remove()
         return True
+
+
+def require() -> None:
+    """RefusedError: something that the lab needs is not installed."""
+    packages.require(more=image.lacking())
+    require_library()
 
 
 def require_library() -> None:

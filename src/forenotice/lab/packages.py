@@ -1,8 +1,10 @@
 """What the lab needs of the system, and the one command that installs what is missing."""
 
 import os
+import platform
 import shutil
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from forenotice.core import errors
@@ -21,7 +23,7 @@ PROGRAMS = {
 """Each program, and the package that has it on Debian and Ubuntu."""
 DRIVER = tuple(f"{place}/libvirt/connection-driver/libvirt_driver_qemu.so" for place in ("lib/*", "lib64", "lib"))
 """Where distributions have it, below /usr."""
-KERNEL = "linux-image-cloud-amd64"
+KERNEL, KERNEL_OF_UBUNTU = "linux-image-cloud-amd64", "linux-image-virtual"
 
 
 class MissingError(errors.RefusedError):
@@ -49,6 +51,14 @@ def require(names: Iterable[str] = PROGRAMS, more: Sequence[str] = ()) -> None:
         packages.append("libvirt-daemon-driver-qemu")
     if packages or more:
         raise missing([*packages, *more])
+
+
+def kernel() -> str:
+    """The package of a small kernel."""
+    with suppress(OSError):
+        if platform.freedesktop_os_release()["ID"] == "ubuntu":
+            return KERNEL_OF_UBUNTU
+    return KERNEL
 
 
 def missing(packages: Sequence[str]) -> MissingError:

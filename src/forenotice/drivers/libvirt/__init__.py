@@ -9,4 +9,7 @@ os.environ.setdefault("LIBVIRT_DEBUG", "error")
 try:
     import libvirt as _library  # noqa: F401 - whether it is there
 except ImportError as error:
-    raise errors.RefusedError(f"libvirt cannot be used ({error}): pip install 'forenotice[libvirt]'") from None
+    raise errors.RefusedError(
+        f"libvirt cannot be used ({error}): with libvirt-dev, pkg-config and gcc there, "
+        "pip install 'forenotice[libvirt]'"
+    ) from None

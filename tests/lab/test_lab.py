@@ -140,6 +140,57 @@ def test_an_up_that_fails_leaves_nothing_behind(directory: Path, place: Path) ->
     assert list((place / "run").iterdir()) == []
 
 
+def test_files_that_are_not_a_labs_are_not_touched(directory: Path, env: Mapping[str, str]) -> None:
+    directory.mkdir(parents=True)
+    (directory / "thesis").write_text("mine")
+    for command, said in (
+        ("up", f"{directory} has files that are not a lab's: move them, or give another directory with --data"),
+        ("status", f"there is no lab in {directory}: start one with `forenotice lab up`"),
+    ):
+        done = run("forenotice", "lab", command, env=env)
+        assert (done.returncode, done.stderr) == (1, f"forenotice: {said}\n")
+    assert run("forenotice", "lab", "down", env=env).stdout == "There is no lab.\n"
+    assert [(path.name, path.read_text()) for path in directory.iterdir()] == [("thesis", "mine")]
+
+
+def test_what_up_had_written_when_it_was_killed_first_is_no_lab(directory: Path, env: Mapping[str, str]) -> None:
+    directory.mkdir(parents=True)
+    for name in ("lab.lock", "lab.json.new"):
+        (directory / name).touch()
+    assert run("forenotice", "lab", "down", env=env).stdout == "There is no lab.\n"
+    assert not directory.exists()
+
+
+@pytest.mark.parametrize("command", ["up", "status"])
+def test_a_directory_that_cannot_be_used(place: Path, env: Mapping[str, str], command: str) -> None:
+    (place / "file").touch()
+    done = run("forenotice", "lab", command, "--data", str(place / "file"), env=env)
+    assert (done.returncode, "Not a directory): mend that, or give another directory" in done.stderr) == (1, True), done
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system of its own")
+def test_a_full_disk_is_named(place: Path, env: Mapping[str, str]) -> None:
+    """In a mount namespace, which ends with the command."""
+    (place / "small").mkdir()
+    script = f'mount -t tmpfs -o size=600k tmpfs {place}/small && "$@"; code=$?; ls {place}/small/data; exit $code'
+    up = (sys.executable, "-m", "forenotice", "lab", "up", "--emulate", "--data", f"{place}/small/data")
+    done = run("unshare", "--mount", "sh", "-c", script, "sh", *up, env=env)
+    assert (done.returncode, done.stdout) == (1, ""), done
+    assert "cannot be used (No space left on device): mend that" in done.stderr, done
+
+
+def test_up_ends_with_a_host_that_does(directory: Path) -> None:
+    def end(line: str) -> None:
+        if line.startswith("The service is up"):
+            found = Lab.find(directory)
+            assert found is not None
+            found.hosts["host-a"].stop()
+
+    with pytest.raises(errors.UnavailableError, match=r"^host-a has ended$"):
+        Lab.up(directory, Plan(hosts=("host-a",), accelerator="qemu"), bound=True, say=end)
+    assert not directory.exists()
+
+
 def test_a_lab_is_made_by_one_at_a_time(directory: Path) -> None:
     inside, done = threading.Event(), threading.Event()
 

@@ -38,15 +38,14 @@ class Lab:
         self.out = Output(json=json)
         with server_packages():
             from forenotice import logs
-            from forenotice.lab.lab import require_library
+            from forenotice.lab import lab
         # What libvirt's connections log is for the service.
         logs.configure(LogLevel.ERROR, LogFormat.CONSOLE)
-        require_library()
+        self.lab = lab
 
     def find(self) -> "Whole":
-        from forenotice.lab.lab import Lab
-
-        found = Lab.find(self.settings.directory)
+        self.lab.require_library()
+        found = self.lab.Lab.find(self.settings.directory)
         if found is None:
             raise errors.NotFoundError(
                 f"there is no lab in {self.settings.directory}: start one with `forenotice lab up`"
@@ -67,9 +66,9 @@ drive = partial(command, app, make=Lab)
 )
 def up(ctx: Lab, vms: int, hosts: int, agents: int, emulate: bool) -> None:
     """Start hosts, the service and VMs; return when all VMs poll."""
-    from forenotice.lab import lab, status
+    from forenotice.lab import status
 
-    found = ctx.settings
+    lab, found = ctx.lab, ctx.settings
     for other in found.others:
         if control_socket.is_in(other) and control_socket.answers(other):
             raise errors.ConflictError(
@@ -129,9 +128,7 @@ def console(ctx: Lab, vm: str) -> None:
 @drive("down", rows=(table.DATA, table.CONFIG))
 def down(ctx: Lab) -> None:
     """End the VMs, the hosts and the service, and remove everything that was theirs."""
-    from forenotice.lab.lab import remove
-
-    removed = remove(ctx.settings.directory)
+    removed = ctx.lab.remove(ctx.settings.directory)
     said = "The lab is down, and nothing of it is left." if removed else "There is no lab."
     ctx.out.result({"removed": removed}, said)
 
@@ -151,12 +148,13 @@ def _next(lab: "Whole", found: settings.LabSettings) -> list[str]:
     own = "" if is_usual else f"{table.DATA.variable}={shlex.quote(str(found.data.absolute()))} "
     notice = output.span(timedelta(minutes=15) / found.speed)
     first, other = lab.plan.vms[0], lab.plan.vms[-1]
+    elsewhere = "on another host" if len(lab.plan.hosts) > 1 else "anew"
     tries = [
         (f"vm restart {first}", "its guest prepares, approves, and really reboots"),
         ("watch", "events with their countdowns, until Ctrl-C"),
         ("lab status", "hosts, and VMs as the guests report themselves"),
         (f"lab console {first}", "what the guest writes, until Ctrl-C"),
-        (f"vm redeploy {other}", "it starts on another host, with a new ephemeral disk"),
+        (f"vm redeploy {other}", f"it starts {elsewhere}, with a new ephemeral disk"),
         (f"host update {lab.plan.hosts[0]}", "all its VMs are paused together"),
         ("lab down", "ends all of it, and leaves nothing behind"),
     ]

@@ -1,5 +1,6 @@
 """A lab as a whole: hosts, guests and the service, from `up` to `down`, whoever was killed in between."""
 
+import errno
 import fcntl
 import os
 import secrets
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
@@ -24,8 +26,14 @@ from forenotice.lab.service import Service
 from forenotice.runtime import Runtime
 
 FILE, LOCK = "lab.json", "lab.lock"
-BOOT_SECONDS = 150.0
-"""An emulated guest on a busy machine takes half a minute."""
+OWN = frozenset({LOCK, f"{FILE}.new"})
+"""What is there before there is a lab."""
+UNUSABLE = frozenset(
+    {errno.EACCES, errno.EDQUOT, errno.ENAMETOOLONG, errno.ENOSPC, errno.ENOTDIR, errno.EPERM, errno.EROFS}
+)
+"""Errors that are the directory's, or its file system's."""
+BOOT_SECONDS, MORE_SECONDS = 150.0, 30.0
+"""For the first guest and each other one. An emulated guest on a busy machine takes half a minute."""
 LOOK = 0.1
 MOST_HOSTS = 8
 LONGEST_RUNTIME = 50
@@ -48,7 +56,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """MiB of each VM."""
     prepare: float = 2
     """Seconds that a guest prepares before it approves."""
-    approve: bool = True
     agents: int = 0
     """So many VMs, from the first, run our agent instead of a handler script."""
     accelerator: str = ""
@@ -57,8 +64,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     control: str = "127.0.0.1:0"
     driver: str = DRIVER
     """The driver's file."""
-    flags: tuple[str, ...] = ()
-    """Of the service, besides."""
     sockets: str = ""
     kernel: str = ""
     modules: str = ""
@@ -108,6 +113,11 @@ class Lab:
         with _held(directory):
             if (found := cls.find(directory)) is not None:
                 raise errors.ConflictError(found.sentence)
+            if any(name not in OWN for name in os.listdir(directory)):
+                # Down would remove them.
+                raise errors.ConflictError(
+                    f"{directory} has files that are not a lab's: move them, or give another directory with --data"
+                )
             lab = cls(directory=directory, plan=plan or Plan(), bound=bound)
             lab._keep(sockets=str(_runtime_directory() / f"forenotice-lab-{secrets.token_hex(4)}"))
             try:
@@ -120,7 +130,8 @@ class Lab:
     @classmethod
     def find(cls, directory: Path) -> "Lab | None":
         try:
-            plan = msgspec.json.decode((directory / FILE).read_bytes(), type=Plan)
+            with _usable(directory):
+                plan = msgspec.json.decode((directory / FILE).read_bytes(), type=Plan)
         except (FileNotFoundError, msgspec.DecodeError):
             return None
         found = {name: host for name in plan.hosts if (host := Host.find(directory / "hosts" / name))}
@@ -165,7 +176,6 @@ class Lab:
                 group=plan.group,
                 memory=plan.memory,
                 prepare=plan.prepare,
-                approve=plan.approve,
             )
             for number, name in enumerate(plan.vms)
         }
@@ -203,7 +213,7 @@ class Lab:
         return self.directory / "initrd-with-agent"
 
     def _runs_agent(self, guest: Guest) -> bool:
-        return guest.approve and guest.number < self.plan.agents
+        return guest.number < self.plan.agents
 
     # Up
 
@@ -261,7 +271,7 @@ class Lab:
         listeners = [flag for host in alive for flag in ("--metadata", f"{LISTENER}{host.netns}")]
         driver = str(self.directory / "driver.toml")
         what = ("--control", plan.control, "--driver", driver, "--speed", f"{plan.speed:g}", "--sign-in-link")
-        service.flags = (*what, *listeners, *plan.flags)
+        service.flags = (*what, *listeners)
         service.before = alive[0].enter() if os.geteuid() else []
         if self.bound:
             service.before += [packages.program("setpriv"), "--pdeathsig", "KILL"]
@@ -280,8 +290,11 @@ class Lab:
 
     def _await_guests(self, say: Callable[[str], None]) -> None:
         """Until every one has polled, and our agent runs where it should."""
-        deadline, pause, waiting = time.monotonic() + BOOT_SECONDS, threading.Event(), dict(self.guests)
+        waiting, pause = dict(self.guests), threading.Event()
+        seconds = BOOT_SECONDS + MORE_SECONDS * (len(waiting) - 1)
+        deadline = time.monotonic() + seconds
         while waiting:
+            self._require_parts()
             for name, guest in list(waiting.items()):
                 if (report := guest.latest) and report.date and (guest.has_agent or not self._runs_agent(guest)):
                     say(f"{name} has booted on {self.first_host(name)} and polls.")
@@ -290,9 +303,16 @@ class Lab:
                 words = next(iter(waiting.values())).last_words or "nothing"
                 named = packages.all_of(list(waiting))
                 raise errors.UnavailableError(
-                    f"{named} did not poll within {BOOT_SECONDS:g} s; the first wrote last: {words}"
+                    f"{named} did not poll within {seconds:g} s; the first wrote last: {words}"
                 )
             pause.wait(LOOK)
+
+    def _require_parts(self) -> None:
+        """Nobody polls once one of these has ended."""
+        self.service.require()
+        for host in self.hosts.values():
+            if not host.is_alive:
+                raise errors.UnavailableError(f"{host.name} has ended")
 
     def _keep(self, **changes: Any) -> None:
         self.plan = msgspec.structs.replace(self.plan, **changes)
@@ -321,8 +341,9 @@ class Lab:
 
 def remove(directory: Path) -> bool:
     """Whatever is there of a lab, whoever started it; whether there was something."""
-    if not directory.exists():
-        return False
+    with _usable(directory):
+        if not directory.exists():
+            return False
     with _held(directory):
         if (found := Lab.find(directory)) is None:
             return False
@@ -344,10 +365,13 @@ def require_library() -> None:
 def _runtime_directory() -> Path:
     """The path of a socket may have 107 bytes, so these are not in the lab's directory."""
     usual = (os.environ.get("XDG_RUNTIME_DIR"), "/run", tempfile.gettempdir())
-    fit = (
-        place for place in usual if place and len(os.fsencode(place)) <= LONGEST_RUNTIME and os.access(place, os.W_OK)
-    )
-    return Path(next(fit, "/tmp"))  # noqa: S108 - what is made there is new, and for this user alone
+
+    def fits(place: str) -> bool:
+        """It becomes a part of URIs and configuration files too."""
+        return len(place) <= LONGEST_RUNTIME and place == quote(place) and os.access(place, os.W_OK)
+
+    found = next(filter(fits, filter(None, usual)), "/tmp")  # noqa: S108 - what is made there is for this user alone
+    return Path(found)
 
 
 def _define(xml: str, link: Any) -> None:
@@ -355,8 +379,27 @@ def _define(xml: str, link: Any) -> None:
 
 
 @contextmanager
+def _usable(directory: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in UNUSABLE:
+            raise
+        raise errors.RefusedError(
+            f"{error.filename or directory} cannot be used ({error.strerror}): mend that, or give another directory "
+            "with --data"
+        ) from error
+
+
+@contextmanager
 def _held(directory: Path) -> Iterator[None]:
     """One `up` or `down` at a time."""
+    with _usable(directory), _locked(directory):
+        yield
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -366,11 +409,13 @@ def _held(directory: Path) -> Iterator[None]:
             raise errors.ConflictError(
                 f"another `forenotice lab` is at work in {directory}: wait until it is done"
             ) from None
-        yield
-        with suppress(OSError):
-            # Nothing but the lock was made.
-            if os.listdir(directory) == [LOCK]:
-                (directory / LOCK).unlink()
-                directory.rmdir()
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                if not (directory / FILE).exists():
+                    for name in OWN:
+                        (directory / name).unlink(missing_ok=True)
+                    directory.rmdir()
     finally:
         os.close(descriptor)

@@ -100,7 +100,10 @@ def start(
 def keep(path: Path, value: object) -> None:
     """As JSON, whole or not at all."""
     new = path.with_name(f"{path.name}.new")
-    new.write_bytes(msgspec.json.encode(value))
+    with new.open("wb") as file:
+        file.write(msgspec.json.encode(value))
+        file.flush()
+        os.fsync(file.fileno())
     os.replace(new, path)
 
 

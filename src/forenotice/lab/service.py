@@ -59,28 +59,27 @@ class Service:
             )
         deadline, pause = time.monotonic() + START_SECONDS, threading.Event()
         while not self._logged("serve.started"):
-            if self._started.poll() is not None:
-                raise ServiceError(f"the service has ended: {self._last_words()}")
+            self.require()
             if time.monotonic() > deadline:
-                raise ServiceError(f"the service has not started after {START_SECONDS:g} s: see {self.log}")
+                raise ServiceError(f"the service has not started after {START_SECONDS:g} s: {self._last_words()}")
             pause.wait(LOOK)
+
+    def require(self) -> None:
+        """ServiceError: it does not run."""
+        if not self.is_alive:
+            raise ServiceError(f"the service has ended: {self._last_words()}")
 
     def stop(self) -> None:
         """Once more is no mistake."""
-        if (process := self.process) is None:
-            return
-        process.send(signal.SIGTERM)
-        if not process.wait(STOP_SECONDS):
-            process.send(signal.SIGKILL)
-            process.wait(STOP_SECONDS)
-        self._reap()
+        self._send(signal.SIGTERM)
+        self.kill()
 
     def kill(self) -> None:
         """With SIGKILL."""
-        if process := self.process:
-            process.send(signal.SIGKILL)
-            process.wait(STOP_SECONDS)
-        self._reap()
+        self._send(signal.SIGKILL)
+        if self._started is not None:
+            self._started.wait()
+            self._started = None
 
     @property
     def process(self) -> Process | None:
@@ -146,9 +145,9 @@ class Service:
 
     def _last_words(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines()
-        return lines[-1].removeprefix("forenotice: ") if lines else f"see {self.log}"
+        return lines[-1].removeprefix("forenotice: ") if lines else "it wrote nothing"
 
-    def _reap(self) -> None:
-        if self._started is not None:
-            self._started.wait()
-            self._started = None
+    def _send(self, number: signal.Signals) -> None:
+        """And wait for its end."""
+        if (process := self.process) and process.send(number):
+            process.wait(STOP_SECONDS)

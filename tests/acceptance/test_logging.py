@@ -51,7 +51,7 @@ def test_strangers_are_answered_whatever_becomes_of_the_log(log: str, tmp_path: 
         if not log.startswith("pipe"):
             assert _metric(operators, "forenotice_log_lines_dropped_total") > 0
         turned = _metrics(operators, "forenotice_thread_turned_seconds")
-        assert {labels["thread"] for labels, _ in turned} == {"delivery", "guests", "roll", "tick"}
+        assert {labels["thread"] for labels, _ in turned} == {"delivery", "guests", "inventory", "roll", "tick"}
         assert all(seconds < WITHIN_SECONDS for _, seconds in turned)
         assert _metric(operators, "forenotice_clock_behind_seconds") == 0
         assert _metric(operators, "forenotice_clock_jumps_total") == 0

@@ -244,7 +244,7 @@ def test_hosts_and_groups_by_update_domain(busy: Rig) -> None:
         "host-c": [[("batch", "fine")], [], [("pool_4", "fine"), ("web-2", "fine")]],
         "host-d": [[], [], []],
     }
-    assert found.states == {"started": 1, "scheduled": 1, "not listening": 1, "fine": 7}
+    assert found.states == {"started": 1, "scheduled": 1, "not listening": 1, "missing": 0, "fine": 7}
     assert (found.next, found.folded) == (None, False)
     assert [row.vms for row in found.rows] == [3, 4, 3, 0]
     assert told(fleet_map.by_group(busy.service)) == {

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -16,7 +16,7 @@ from tests.service.rig import OPERATOR, ManualClock, Rig, wait_for
 from forenotice.core import errors
 from forenotice.core.draft import World
 from forenotice.core.fleet import DriftKind, VmState
-from forenotice.core.inventory import DomainFacts, Inventory, Rule, observe
+from forenotice.core.inventory import DomainFacts, DomainState, Inventory, Rule, observe
 from forenotice.core.operations import Kind
 from forenotice.core.selectors import of_scopes
 from forenotice.runtime import Runtime
@@ -32,12 +32,19 @@ pytestmark = pytest.mark.both_databases
 class Site:
     def __init__(self, store: Store) -> None:
         self.time = 0.0
-        self.rig = Rig(store, runtime=Runtime(clock=ManualClock(), monotonic=lambda: self.time))
+        self.rig = self.process(store, ManualClock())
         self.hosts = Hosts()
         rules = [Rule(name="web-*", facts=DomainFacts(group="web"))]
         self.loop = InventoryLoop(self.rig.service, self.hosts.open, rules)
         for name in "abc":
             self.rig.add_host(name, **WATCHED)
+
+    def process(self, store: Store, clock: ManualClock) -> Rig:
+        return Rig(store, runtime=Runtime(clock=clock, monotonic=lambda: self.time))
+
+    def pass_time(self, seconds: float) -> None:
+        self.time += seconds
+        self.rig.clock.advance(seconds=seconds)
 
     def step(self, *changed: str) -> None:
         """Until nothing is due."""
@@ -86,7 +93,7 @@ def test_a_definition_that_changes_is_kept_without_an_entry(site: Site) -> None:
     site.hosts.domains["a"][0] = domain("db2", 2)
     site.step("a")
     assert (site.entries(), inventory.definition(site.rig.service, "db")) == (written, "<domain>db2</domain>")
-    # Another process begins with what the store has.
+    # Another begins with what the store has.
     again = InventoryLoop(site.rig.service, site.hosts.open)
     again.step()
     assert site.entries() == written
@@ -300,6 +307,76 @@ def decided(service: Service, world: World, host: str, found: Inventory) -> obje
     entries = [(entry.action, entry.host, entry.vm, entry.data) for entry in changes.entries]
     operations = {key: (each.status, each.vms) for key, each in changes.operations.items()}
     return entries, changes.vms, changes.drift.keys(), operations
+
+
+@dataclass
+class Second:
+    """Another process on the same database."""
+
+    site: Site
+
+    def __post_init__(self) -> None:
+        self.rig = self.site.process(self.site.rig.service.store, self.site.rig.clock)
+        self.hosts = Hosts(domains=self.site.hosts.domains)
+        self.loop = InventoryLoop(self.rig.service, self.hosts.open)
+
+    def step(self) -> None:
+        while not self.loop.step():
+            pass
+
+
+def test_a_process_that_a_host_does_not_answer_takes_back_nothing_of_another(site: Site) -> None:
+    site.hosts.domains = {"a": [domain("db", 2)], "b": []}
+    site.step()
+    second = Second(site)
+    second.hosts.silent["b"] = "no route to host"
+    site.rig.set_host("b", capacity=0)
+    site.hosts.move("db", "a", "b")
+    for _ in range(5):
+        site.pass_time(61)
+        site.step()
+        second.step()
+    assert site.drift() == {("b", "db"): DriftKind.MISPLACED}
+    assert site.rig.actions(vm="db") == ["vm.added", "drift.noticed"]
+    assert (list(site.rig.service.silent), list(second.rig.service.silent)) == ([], ["b"])
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+def test_another_process_records_when_the_first_is_gone(site: Site, stopped: bool) -> None:
+    site.hosts.domains = {"a": [domain("db", 2)]}
+    site.step()
+    second = Second(site)
+    site.hosts.domains["a"].append(domain("x", 3))
+    second.step()
+    assert [each.name for each in queries.vms(site.rig.service).items] == ["db"]
+    if stopped:
+        site.loop.stop()
+    else:
+        site.pass_time(61)
+    second.step()
+    assert [each.name for each in queries.vms(site.rig.service).items] == ["db", "x"]
+
+
+def test_a_process_that_slept_through_its_lease_records_nothing(site: Site) -> None:
+    site.hosts.domains = {"a": [domain("db", 2)], "b": [domain("db", 2, DomainState.OFF)]}
+    site.step()
+    second = Second(site)
+    second.hosts.domains = {"a": [domain("db", 2)]}
+
+    def sleep() -> None:
+        # Another host is asked once more before something is written.
+        if site.hosts.asked[-1] == "b":
+            site.hosts.before_answer = lambda: None
+            site.pass_time(61)
+            second.step()
+
+    site.hosts.before_answer = sleep
+    site.hosts.domains["a"].append(domain("x", 3))
+    site.hosts.changed("a")
+    site.loop.step()
+    assert site.hosts.before_answer is not sleep
+    site.step()
+    assert [each.name for each in queries.vms(site.rig.service).items] == ["db"]
 
 
 def test_without_the_library_hosts_say_so(site: Site) -> None:

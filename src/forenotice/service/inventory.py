@@ -32,6 +32,8 @@ LONGEST_DEFINITION = 1 << 18
 PLACING = ("operation.started", "vm.added", "vm.changed", "vm.moved", "vm.removed")
 """Actions after which what was listed before may be older than what the fleet has."""
 CALL = Call(actor=INVENTORY)
+LEASE, RENEW = timedelta(seconds=60), timedelta(seconds=40)
+"""How long a process is the only one that records, and how much of that is left when it is renewed."""
 
 
 class Watcher(Protocol):
@@ -74,6 +76,8 @@ class InventoryLoop:
         self._failures: dict[str, Failures] = {}
         self._kept: dict[str, str] = {}
         """Definitions that the store has, by VM."""
+        self._unrecorded: set[str] = set()
+        """Hosts that were listed since they were last recorded."""
         self._own: set[int] = set()
         """Positions of the journal that this step has written."""
         self._position = -1
@@ -84,6 +88,9 @@ class InventoryLoop:
         self._loop.stop()
         if self._watcher is not None:
             self._watcher.close()
+            # Others need not wait for the lease to lapse.
+            with suppress(errors.UnavailableError, errors.UnsoundError):
+                self._service.transact(self._give_up)
 
     def changed(self, host: str) -> None:
         """It is to be listed now. Called from any thread."""
@@ -101,17 +108,50 @@ class InventoryLoop:
         due = [name for name in self._hosts if self._due.get(name, 0.0) <= now]
         # Those that do not answer last: they take time.
         fresh = {name for name in sorted(due, key=self._service.silent.__contains__) if self._list(name)}
+        self._unrecorded |= fresh
+        if self._listed and self._holds():
+            self._record_all(drifting, fresh, position)
+        next_due = min((self._due.get(name, 0.0) for name in self._hosts), default=now + LONGEST_SLEEP)
+        return timedelta(seconds=max(0.0, min(next_due - self._service.runtime.monotonic(), LONGEST_SLEEP)))
+
+    def _record_all(self, drifting: Sequence[str], fresh: set[str], position: int) -> None:
         recorded: set[str] = set()
         self._own.clear()
         # To record one host may mean to list others.
-        while left := ({*drifting, *fresh} & self._listed.keys()) - recorded:
+        while left := ({*drifting, *self._unrecorded, *fresh} & self._listed.keys()) - recorded:
             name = min(left)
             recorded.add(name)
             if not self._record(name, fresh, position):
                 self._due[name] = 0.0
+        self._unrecorded.clear()
         self._position = max(position, *self._own, 0)
-        next_due = min((self._due.get(name, 0.0) for name in self._hosts), default=now + LONGEST_SLEEP)
-        return timedelta(seconds=max(0.0, min(next_due - self._service.runtime.monotonic(), LONGEST_SLEEP)))
+
+    def _holds(self) -> bool:
+        """Whether this process is the one that records.
+
+        Of several on one database it is one alone: hosts may answer one of them and not another, and each would take
+        back what another has written. The others list hosts all the same, to say which of them are silent.
+        """
+        service = self._service
+        with service.store.read() as reader:
+            holder, until = reader.inventory_lease.holder()
+        mine = holder == service.process
+        if until - service.clock.now() > (RENEW if mine else timedelta(0)):
+            return mine
+        return service.transact(self._take)
+
+    def _take(self, unit: UnitOfWork) -> bool:
+        lease, process = unit.transaction.inventory_lease, self._service.process
+        holder, until = lease.holder()
+        if holder != process and until > unit.now:
+            return False
+        lease.put(process, unit.now + LEASE)
+        return True
+
+    def _give_up(self, unit: UnitOfWork) -> None:
+        lease = unit.transaction.inventory_lease
+        if lease.holder()[0] == self._service.process:
+            lease.release()
 
     def _follow(self, hosts: Mapping[str, Host]) -> None:
         if hosts == self._hosts:
@@ -187,6 +227,8 @@ class InventoryLoop:
         def work(unit: UnitOfWork) -> range | None:
             draft = unit.draft(_load(unit.transaction, name, self._found), CALL)
             vms, hosts = {*known, *draft.world.vms}, {name, *near}
+            if unit.transaction.inventory_lease.holder()[0] != service.process:
+                return None
             if set(unit.transaction.journal.since(position, PLACING, hosts=hosts, vms=vms)) - self._own:
                 return None
             first = _end(unit.transaction)

@@ -17,6 +17,8 @@ class Hosts:
 
     domains: dict[str, list[Domain]] = field(default_factory=dict)
     silent: dict[str, str] = field(default_factory=dict)
+    machines: dict[str, str] = field(default_factory=dict)
+    begun: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     followed: Mapping[str, str] = field(default_factory=dict)
     changed: Callable[[str], None] = lambda _: None
@@ -30,13 +32,17 @@ class Hosts:
     def follow(self, hosts: Mapping[str, str]) -> None:
         self.followed = hosts
 
+    def begin(self, name: str) -> None:
+        self.begun.append(name)
+
     def list(self, name: str) -> Listed:
         self.asked.append(name)
         if why := self.silent.get(name):
             raise errors.UnavailableError(why)
         domains = list(self.domains.get(name, ()))
         self.before_answer()
-        return Listed(domains=domains, definitions={each.uuid: f"<domain>{each.name}</domain>" for each in domains})
+        definitions = {each.uuid: f"<domain>{each.name}</domain>" for each in domains}
+        return Listed(domains=domains, definitions=definitions, machine=self.machines.get(name, ""))
 
     def close(self) -> None:
         self.closed = True

@@ -276,6 +276,60 @@ def test_a_host_that_falls_silent_while_it_is_asked_again_is_not_recorded(site: 
     assert site.drift() == {("b", "x"): DriftKind.REFUSED}
 
 
+@pytest.mark.parametrize("first", "ab")
+def test_two_hosts_that_are_the_same_machine_are_both_silent(site: Site, first: str) -> None:
+    site.hosts.machines = {"a": "one", "b": "other"}
+    site.hosts.domains = {"a": [domain("db", 2)], "b": [domain("x", 3)]}
+    site.step()
+    written = site.entries()
+    wrong, right = ("a", "b") if first == "a" else ("b", "a")
+    site.rig.set_host(wrong, address="test:///wrong")
+    site.hosts.machines[wrong] = site.hosts.machines[right]
+    site.hosts.domains[wrong] = site.hosts.domains[right]
+    for _ in range(3):
+        site.step(first)
+        site.time += 61
+    assert site.entries() == written + 1
+    silent = site.rig.service.silent
+    assert {name: silent[name].why for name in silent} == dict.fromkeys(
+        "ab", "a and b are the same machine: correct the address of one of them"
+    )
+    # Both begin anew, too.
+    again = Second(site)
+    again.hosts.machines = site.hosts.machines
+    site.pass_time(61)
+    again.step()
+    assert site.entries() == written + 1
+    site.rig.set_host(wrong, address="test:///default")
+    site.hosts.machines[wrong] = "another"
+    site.hosts.domains[wrong] = [domain("db", 2) if wrong == "a" else domain("x", 3)]
+    site.time += 61
+    site.step()
+    assert (site.rig.service.silent, site.drift(), site.entries()) == ({}, {}, written + 2)
+
+
+def test_hosts_are_asked_at_the_same_time(site: Site) -> None:
+    site.hosts.before_answer = lambda: begun.append(len(site.hosts.begun))
+    begun: list[int] = []
+    site.step()
+    assert begun == [3, 3, 3]
+
+
+def test_what_happens_while_other_hosts_are_waited_for_is_listed_again(site: Site) -> None:
+    site.step()
+
+    def change() -> None:
+        site.hosts.before_answer = lambda: None
+        site.hosts.domains["b"] = [domain("db", 2)]
+        site.hosts.changed("b")
+
+    site.time += 61
+    site.hosts.before_answer = change
+    site.hosts.asked.clear()
+    site.step()
+    assert site.hosts.asked.count("b") == 2
+
+
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(history=st.lists(REALITIES, min_size=1, max_size=3), kind=OPERATIONS)
 def test_what_is_loaded_is_all_that_a_decision_needs(site: Site, history: list[Any], kind: Kind | None) -> None:

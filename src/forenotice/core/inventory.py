@@ -98,6 +98,8 @@ class Listed:
     domains: Sequence[Domain] = ()
     definitions: Mapping[str, str] = field(default_factory=dict)
     """As XML, by uuid."""
+    machine: str = ""
+    """What it is known by, whatever its address; empty: unknown."""
 
 
 class Inventory:
@@ -211,7 +213,7 @@ def _follow(draft: Draft, host: str, vm: Vm, inventory: Inventory) -> tuple[Drif
         return _duplicate(vm.name, running)
     at = running[0] if running else _where_off(vm, domains, inventory)
     if vm.host == host and at is None:
-        return DriftKind.MISSING, f"host {host} no longer has it, and no other host that is watched runs it"
+        return DriftKind.MISSING, f"host {host} no longer has it, and no other watched host that answers runs it"
     if at != host:
         # That is for the host where it is to tell.
         return None

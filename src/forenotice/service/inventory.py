@@ -25,6 +25,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 2.0, 60.0
 """Seconds until a host that does not answer is asked again."""
 BETWEEN_STEPS = timedelta(seconds=0.5)
 LONGEST_SLEEP = 10.0
+AT_ONCE = 16
+"""Hosts that are asked at the same time. To connect by ssh takes a process for each."""
 MOST_VMS = 100_000
 """Of a host."""
 LONGEST_DEFINITION = 1 << 18
@@ -38,6 +40,9 @@ LEASE, RENEW = timedelta(seconds=60), timedelta(seconds=40)
 
 class Watcher(Protocol):
     """Lists the domains of hosts, and tells when a list may be out of date."""
+
+    def begin(self, name: str) -> None:
+        """Ask it without waiting, so that several can be waited for at the same time."""
 
     def list(self, name: str) -> Listed:
         """ForenoticeError: it does not answer, and why."""
@@ -73,6 +78,8 @@ class InventoryLoop:
         self._listed: dict[str, Listed] = {}
         self._inventory: Inventory | None = None
         """The same, of all hosts that answer; None: that has changed."""
+        self._machines: dict[str, str] = {}
+        """What each host was when it last answered."""
         self._failures: dict[str, Failures] = {}
         self._kept: dict[str, str] = {}
         """Definitions that the store has, by VM."""
@@ -107,7 +114,7 @@ class InventoryLoop:
         now = self._service.runtime.monotonic()
         due = [name for name in self._hosts if self._due.get(name, 0.0) <= now]
         # Those that do not answer last: they take time.
-        fresh = {name for name in sorted(due, key=self._service.silent.__contains__) if self._list(name)}
+        fresh = self._list_all(sorted(due, key=self._service.silent.__contains__))
         self._unrecorded |= fresh
         if self._listed and self._holds():
             self._record_all(drifting, fresh, position)
@@ -159,7 +166,7 @@ class InventoryLoop:
         for name, before in self._hosts.items():
             after = hosts.get(name)
             if after is None or (after.address, after.inventory) != (before.address, before.inventory):
-                for known in (self._due, self._listed, self._failures, self._service.silent):
+                for known in (self._due, self._listed, self._machines, self._failures, self._service.silent):
                     known.pop(name, None)
         self._hosts, self._inventory = hosts, None
         if self._watcher is not None:
@@ -174,19 +181,35 @@ class InventoryLoop:
             self._inventory = Inventory({name: each.domains for name, each in self._listed.items()}, self._rules)
         return self._inventory
 
+    def _list_all(self, names: Sequence[str]) -> set[str]:
+        """Gives those that answer."""
+        found = set()
+        for start in range(0, len(names), AT_ONCE):
+            some = names[start : start + AT_ONCE]
+            for name in some:
+                # Before it is asked: an event that comes meanwhile makes it due again.
+                self._due[name] = self._service.runtime.monotonic() + FULL_LOOK
+                with suppress(errors.ForenoticeError):
+                    self._opened().begin(name)
+            found |= {name for name in some if self._list(name)}
+        return found
+
+    def _opened(self) -> Watcher:
+        if self._watcher is None:
+            self._watcher = self._open_watcher(self.changed)
+            self._watcher.follow(self._addresses())
+        return self._watcher
+
     def _list(self, name: str) -> bool:
         """Whether it answers. If it does not, nothing of it is recorded, and nothing that is recorded goes."""
         service, monotonic = self._service, self._service.runtime.monotonic
         service.liveness.beat(INVENTORY)
-        # Before it is asked: an event that comes meanwhile makes it due again.
-        self._due[name] = monotonic() + FULL_LOOK
         self._inventory = None
         failures = self._failures.setdefault(name, Failures())
         try:
-            if self._watcher is None:
-                self._watcher = self._open_watcher(self.changed)
-                self._watcher.follow(self._addresses())
-            self._listed[name] = self._watcher.list(name)
+            listed = self._opened().list(name)
+            self._require_own_machine(name, listed.machine)
+            self._listed[name] = listed
         except errors.ForenoticeError as error:
             if failures.again(error.message):
                 log.warning("A host does not tell its VMs", action="inventory.silent", host=name, reason=error.message)
@@ -200,6 +223,17 @@ class InventoryLoop:
             failures.over()
             log.info("A host tells its VMs again", action="inventory.answered", host=name)
         return True
+
+    def _require_own_machine(self, name: str, machine: str) -> None:
+        """ConflictError: another host has the same address, or one that leads there. Nobody knows which is wrong."""
+        self._machines[name] = machine
+        twins = [other for other, each in self._machines.items() if each and each == machine and other != name]
+        for other in twins:
+            if self._listed.pop(other, None):
+                self.changed(other)
+        if twins:
+            named = fleet.names(sorted([name, *twins]))
+            raise errors.ConflictError(f"{named} are the same machine: correct the address of one of them")
 
     def _record(self, name: str, fresh: set[str], position: int) -> bool:
         """Whether the fleet is as the host says, or as near to that as the rules allow.
@@ -220,7 +254,7 @@ class InventoryLoop:
             return True
         # Where others say that the same VMs are may be old, too.
         near = {at for domain in self._found.hosts[name] for at in self._found.hosts_of(domain)}
-        fresh.update(other for other in sorted({name, *near} - fresh) if self._list(other))
+        fresh |= self._list_all(sorted({name, *near} - fresh))
         if name not in self._listed:
             return True
 

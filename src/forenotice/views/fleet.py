@@ -445,7 +445,7 @@ DRIFT = example(
     host="rack1-01",
     name="web-0",
     kind=DriftKind.MISSING,
-    reason="host rack1-01 no longer has it, and no other host that is watched runs it",
+    reason="host rack1-01 no longer has it, and no other watched host that answers runs it",
     since=base.NOW,
 )
 example(FoundDrift, items=[DRIFT], more=False)

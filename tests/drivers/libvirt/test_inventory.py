@@ -2,6 +2,8 @@
 
 import os
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -16,7 +18,7 @@ from tests.service.rig import Rig
 from forenotice.clock import SystemClock
 from forenotice.core import errors
 from forenotice.core.fleet import ScopeKind
-from forenotice.core.inventory import NO_FACTS, Domain, DomainFacts, DomainState
+from forenotice.core.inventory import NO_FACTS, Domain, DomainFacts, DomainState, Listed
 from forenotice.core.operations import Kind, Status
 from forenotice.drivers.libvirt import inventory
 from forenotice.drivers.libvirt.connections import Connections, UnreachableError
@@ -134,9 +136,43 @@ def test_a_list_that_hangs_is_given_up_and_goes_on_by_itself(connections: Connec
             return "has not listed its domains for 0 s" in error.message
         return False
 
-    # Without any time it is rarely there, and then because it was asked for before.
+    # Without any time it is rarely there.
     until(refused)
     assert set(Watched(connections, uri).list()) == {"db", "web-0"}
+
+
+class Hanging(LibvirtInventory):
+    """Its calls wait for the test."""
+
+    def __init__(self, *given: Any, **limits: Any) -> None:
+        super().__init__(*given, **limits)
+        self.answer, self.calls = threading.Event(), 0
+
+    def _read(self, link: Any, host: Any) -> Listed:
+        self.calls += 1
+        listed = super()._read(link, host)
+        assert self.answer.wait(SECONDS)
+        return listed
+
+
+def test_a_list_that_hung_is_neither_waited_for_again_nor_believed(connections: Connections, uri: str) -> None:
+    watched = Hanging(Runtime(), connections, lambda _: None, list_seconds=1.0)
+    watched.follow({"a": uri})
+    with pytest.raises(errors.UnavailableError, match="has not listed"):
+        watched.list("a")
+    until(lambda: watched.calls == 1)
+    hung = watched._hosts["a"].call
+    assert hung is not None
+    begun = time.monotonic()
+    for _ in range(20):
+        with pytest.raises(errors.UnavailableError, match="has not listed"):
+            watched.list("a")
+    assert (time.monotonic() - begun < 20, watched.calls) == (True, 1)
+    connections.to(uri).ask(lambda link: link.defineXML(domain_xml("new", 3)))
+    watched.answer.set()
+    assert hung.is_over(SECONDS)
+    watched._list_seconds = SECONDS
+    assert {domain.name for domain in watched.list("a").domains} == {"db", "web-0", "new"}
 
 
 @pytest.mark.parametrize(
@@ -264,6 +300,14 @@ def test_a_service_follows_real_hosts(
         assert rig.operation(operation).status is Status.CANCELED
         assert rig.actions(vm="web-0", action="vm.") == ["vm.added", "vm.changed", "vm.left", "vm.moved"]
         assert drift(rig) == []
+
+        # By mistake both have the address of one.
+        rig.set_host("a", address=other.uri)
+        is_so(lambda: len(rig.service.silent) == 2, "both are silent")
+        assert "a and b are the same machine" in (queries.host(rig.service, "a").silent_because or "")
+        rig.set_host("a", address=one.uri)
+        is_so(lambda: not rig.service.silent, "both answer")
+        assert (vms(rig), drift(rig)) == ({"web-0": "b"}, [])
 
         # libvirtd is killed: its guests live on, and nothing is marked.
         other.kill_libvirtd()

@@ -131,20 +131,23 @@ class Connection:
     def begin(self, function: Callable[[Any], T], seconds: float = ANSWER_SECONDS) -> Call[T]:
         """As `ask`, for a call that its caller waits for; the seconds are for the connection."""
         link = self._connected(seconds)
+        return Call(self._runtime, lambda: self._made(function, link))
 
-        def make() -> T:
-            try:
-                return function(link)
-            except libvirt.libvirtError as error:
-                raise self._translated(error, link) from None
-
-        return Call(self._runtime, make)
+    def run(self, function: Callable[[Any], T], seconds: float = ANSWER_SECONDS) -> T:
+        """As `begin`, in the thread of the caller: only the connection is waited for with a limit."""
+        return self._made(function, self._connected(seconds))
 
     def close(self) -> None:
         with self._lock:
             link, self._link = self._link, None
         if link is not None:
             _release(link)
+
+    def _made(self, function: Callable[[Any], T], link: Any) -> T:
+        try:
+            return function(link)
+        except libvirt.libvirtError as error:
+            raise self._translated(error, link) from None
 
     def _connected(self, seconds: float) -> Any:
         deadline = self._runtime.monotonic() + seconds

@@ -1,5 +1,6 @@
 """What libvirt says of a host's domains: one call lists them all, and events tell when to list them again."""
 
+import re
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ READ_AGAIN = 600.0
 ARRIVING = frozenset({libvirt.VIR_DOMAIN_PAUSED_MIGRATION, libvirt.VIR_DOMAIN_PAUSED_STARTING_UP})
 """Why a domain is paused that is being migrated to this host, or has not begun to run."""
 OFF = frozenset({libvirt.VIR_DOMAIN_SHUTOFF, libvirt.VIR_DOMAIN_CRASHED})
+MACHINE = re.compile(r"<host>\s*<uuid>([-0-9A-Fa-f]+)</uuid>")
 YES_OR_NO = {"yes": True, "no": False}
 
 
@@ -42,8 +44,12 @@ class _Host:
     """By uuid."""
     changed: deque[str | None] = field(default_factory=deque)
     """Domains whose XML may have changed since; None: any."""
+    machine: str | None = None
+    """Its UUID; None: not asked for since the connection was made."""
     call: Call[Listed] | None = None
-    """The last, which may have been given up."""
+    deadline: float = 0.0
+    given_up: bool = False
+    """Nobody waits for the call any longer."""
 
 
 class LibvirtInventory:
@@ -59,7 +65,7 @@ class LibvirtInventory:
         read_again: float = READ_AGAIN,
     ) -> None:
         """`changed` is called, in libvirt's thread, with the name of a host that is to be listed."""
-        self._monotonic = runtime.monotonic
+        self._runtime, self._monotonic = runtime, runtime.monotonic
         self._list_seconds, self._read_again = list_seconds, read_again
         self._connections = connections
         self._changed = changed
@@ -73,14 +79,25 @@ class LibvirtInventory:
             name: known[name] if name in known and known[name].uri == uri else _Host(uri) for name, uri in hosts.items()
         }
 
+    def begin(self, name: str) -> None:
+        host = self._hosts[name]
+        # Another call would hang as well.
+        if host.call is None or host.call.is_over():
+            host.call, host.given_up = Call(self._runtime, lambda: self._ask(host)), False
+            host.deadline = self._monotonic() + self._list_seconds
+
     def list(self, name: str) -> Listed:
         """ForenoticeError: it does not answer."""
         host = self._hosts[name]
-        if host.call is None or host.call.is_over():
-            host.call = self._connections.to(host.uri).begin(lambda link: self._read(link, host), CONNECT_SECONDS)
-        if not host.call.is_over(self._list_seconds):
+        if host.call is None or host.given_up:
+            # What it has answered since is old.
+            self.begin(name)
+        call = host.call
+        assert call is not None
+        if not call.is_over(host.deadline - self._monotonic()):
+            host.given_up = True
             raise errors.UnavailableError(f"{host.uri} has not listed its domains for {self._list_seconds:g} s")
-        call, host.call = host.call, None
+        host.call = None
         return call.result()
 
     def host_name(self, uri: str) -> str:
@@ -98,14 +115,20 @@ class LibvirtInventory:
                 host.changed.append(uuid)
                 self._changed(name)
 
+    def _ask(self, host: _Host) -> Listed:
+        return self._connections.to(host.uri).run(lambda link: self._read(link, host), CONNECT_SECONDS)
+
     def _read(self, link: Any, host: _Host) -> Listed:
         # What changes from now on is read the next time.
         for _ in range(len(host.changed)):
             uuid = host.changed.popleft()
             if uuid is None:
                 host.described.clear()
+                host.machine = None
             else:
                 host.described.pop(uuid.lower(), None)
+        if host.machine is None:
+            host.machine = machine(link.getCapabilities())
         stats = link.getAllDomainStats(libvirt.VIR_DOMAIN_STATS_STATE)
         found, definitions = [], {}
         oldest = self._monotonic() - self._read_again
@@ -130,7 +153,7 @@ class LibvirtInventory:
             )
         for uuid in host.described.keys() - definitions.keys():
             del host.described[uuid]
-        return Listed(domains=tuple(found), definitions=definitions)
+        return Listed(domains=tuple(found), definitions=definitions, machine=host.machine)
 
     def _describe(self, domain: Any) -> Described | None:
         """None: it has just gone."""
@@ -142,6 +165,12 @@ class LibvirtInventory:
                 return None
             raise
         return described(xml, read_at)
+
+
+def machine(capabilities: str) -> str:
+    """Its UUID, without which hosts cannot migrate to each other; libvirt's test driver has none."""
+    found = MACHINE.search(capabilities)
+    return found[1].lower() if found else ""
 
 
 def state(state: int | None, reason: int | None) -> DomainState:

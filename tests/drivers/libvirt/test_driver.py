@@ -19,11 +19,15 @@ from tests.drivers.libvirt.pair import START, Pair, done, failure, kept, live, u
 from forenotice.core.driver_calls import Finished, NotYet, Outcome, Task
 from forenotice.core.operations import Kind
 from forenotice.drivers import file, registry
-from forenotice.drivers.libvirt import domains
-from forenotice.drivers.libvirt.domains import Mark
+from forenotice.drivers.libvirt import disks, domains, moves
+from forenotice.drivers.libvirt.attempts import Attempt, FailedError, Parts
+from forenotice.drivers.libvirt.connections import UnreachableError
+from forenotice.drivers.libvirt.disks import DiskError
+from forenotice.drivers.libvirt.domains import Mark, NewDisk
 from forenotice.drivers.libvirt.driver import LibvirtDriver
 from forenotice.drivers.libvirt.machines import Machine
 from forenotice.drivers.surroundings import Surroundings
+from forenotice.lab.hosts import Host
 from forenotice.runtime import Runtime
 from forenotice.settings.values import Span
 
@@ -39,8 +43,20 @@ def number(pair: Pair, vm: str) -> int:
     return int(pair.domain(vm, pair.a).ID())
 
 
-def machine(pair: Pair, vm: str) -> Machine:
-    return Machine(pair.on(pair.a), "host-a", vm, uuid_of(vm))
+def machine(pair: Pair, vm: str, host: Host | None = None) -> Machine:
+    return Machine(pair.on(host or pair.a), "host-a", vm, uuid_of(vm))
+
+
+def attempt_of(pair: Pair, task: Task) -> Attempt:
+    parts = Parts(
+        config=file.Libvirt(),
+        runtime=Runtime(),
+        connections=pair.connections,
+        surroundings=Surroundings(),
+        stopping=threading.Event(),
+        news=threading.Condition(),
+    )
+    return Attempt(task, parts)
 
 
 def marked(step: str, ago: float = 0.0, operation: str = "o-1", **more: Any) -> Mark:
@@ -211,6 +227,28 @@ def test_a_restart_that_died_goes_on_where_it_was(pair: Pair) -> None:
     assert number(pair, "web-0") == before
 
 
+def test_a_guest_that_ends_while_it_is_asked_to_has_ended(pair: Pair) -> None:
+    domain = pair.make("web-0", disks={})
+    attempt = attempt_of(pair, pair.task(Kind.RESTART, "web-0", grace=60))
+    look = attempt.require(machine(pair, "web-0"))
+    domain.destroy()
+    attempt.end(machine(pair, "web-0"), look)
+    assert state(domain) == SHUTOFF
+
+
+def test_the_time_that_guests_need_together_is_counted_once(pair: Pair) -> None:
+    vms = ("web-0", "web-1", "web-2")
+    for vm in vms:
+        pair.make(vm, disks={})
+    attempt = attempt_of(pair, pair.task(Kind.HOST_REBOOT, *vms, grace=2))
+
+    def end(vm: str) -> None:
+        attempt.end(attempt.source(vm), attempt.require(attempt.source(vm)))
+
+    assert all(result.is_done for result in attempt.serve_each(vms, end))
+    assert attempt.left <= file.Libvirt().time_limit.total_seconds()
+
+
 def test_a_transient_domain_stays_transient(pair: Pair) -> None:
     pair.make("web-0", transient=True, disks={})
     before = number(pair, "web-0")
@@ -359,9 +397,43 @@ def test_a_redeploy_that_died_goes_on_where_it_was(pair: Pair) -> None:
     done(pair.carry_out(pair.task(Kind.REDEPLOY, "web-0")))
     moved = pair.domain("web-0", pair.b)
     moved.destroy()
-    # It was ended and undefined here, and is defined with its mark there.
+    # It was ended and undefined here, and is defined with its mark there. Its guest may have written since.
+    pair.disk("web-0-vdb").write_bytes(b"written after" + bytes((1 << 20) - 13))
     done(pair.carry_out(pair.task(Kind.REDEPLOY, "web-0")))
     assert state(moved) == RUNNING
+    assert pair.disk("web-0-vdb").read_bytes().startswith(b"written after")
+
+
+def test_a_redeploy_that_died_after_it_ended_the_domain_knows_what_it_was_before(pair: Pair) -> None:
+    pair.make("web-0", disks={}, run=False)
+    pair.ask(pair.b, lambda link: link.defineXML(pair.xml("web-0", disks={})))
+    mark = marked("end", transient=True)
+    for host in (pair.a, pair.b):
+        machine(pair, "web-0", host).mark(mark, kept=True)
+    done(pair.carry_out(pair.task(Kind.REDEPLOY, "web-0")))
+    moved = pair.domain("web-0", pair.b)
+    assert (state(moved), moved.isPersistent()) == (RUNNING, 0)
+
+
+def test_a_domain_that_somebody_starts_while_it_is_redeployed_does_not_run_twice(pair: Pair) -> None:
+    pair.make("web-0", disks={})
+    # Between its end and this, somebody has started it.
+    with pytest.raises(FailedError, match="web-0 was started again on host-a"):
+        moves.leave(machine(pair, "web-0"))
+    done(pair.carry_out(pair.task(Kind.REDEPLOY, "web-0")))
+    assert pair.domain("web-0", pair.a) is None
+    assert state(pair.domain("web-0", pair.b)) == RUNNING
+
+
+def test_another_domain_with_its_name_is_not_taken_for_a_vm_that_has_moved(pair: Pair) -> None:
+    other = pair.xml("web-0", disks={}).replace(uuid_of("web-0"), uuid_of("other"))
+    there = pair.ask(pair.b, lambda link: link.createXML(other))
+    here = pair.make("web-0", disks={}, run=False)
+    task = pair.task(Kind.LIVE_MIGRATION, "web-0")
+    assert "host-b has another domain web-0" in failure(pair.carry_out(task))
+    here.create()
+    assert "host-b has another domain web-0" in failure(pair.carry_out(task))
+    assert (state(here), state(there)) == (RUNNING, RUNNING)
 
 
 def test_a_qcow2_disk_is_made_new_upon_its_base(pair: Pair) -> None:
@@ -633,6 +705,25 @@ def test_a_host_that_hangs_is_given_up_after_the_time_limit(pair: Pair) -> None:
         assert "has not answered for" in why
     finally:
         libvirtd.send(signal.SIGCONT)
+
+
+def test_what_was_given_up_does_not_happen_later(pair: Pair) -> None:
+    domain = pair.make("web-0")
+    libvirtd, hung = pair.a.libvirtd, machine(pair, "web-0")
+    assert libvirtd
+    libvirtd.send(signal.SIGSTOP)
+    try:
+        with pytest.raises(UnreachableError):
+            hung.power_off(0.5)
+    finally:
+        libvirtd.send(signal.SIGCONT)
+    for _ in range(20):
+        assert state(domain) == RUNNING
+    disk = NewDisk(path=str(pair.disk("web-0-vda")), size=1, format="raw")
+    with disks.storage(pair.on(pair.a), 1), pytest.raises(DiskError, match="has not ended"):
+        disks.make_new(pair.on(pair.a), [disk], 0.5)
+    assert disks.exists(pair.on(pair.a), disk.path)
+    assert pair.disk("web-0-vda").read_bytes().startswith(b"written before")
 
 
 def test_a_domain_that_is_not_there(pair: Pair) -> None:

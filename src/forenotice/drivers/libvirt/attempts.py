@@ -216,13 +216,14 @@ class Attempt:
 
     def finish_to_end(self, machine: Machine, mark: Mark) -> None:
         """Wait for the guest as long as the policy says, and power it off then."""
-        begun, until = self.monotonic, mark.at + self._grace(machine.vm)
+        left, until = self._deadline - self.monotonic, mark.at + self._grace(machine.vm)
         while (look := machine.look()) is not None and look.is_active:
             if self.now >= until or not (look.is_running or look.is_ending):
                 self._power_off(machine)
                 break
             self.wait()
-        self._deadline += self.monotonic - begun
+        # Other guests may have taken their time meanwhile.
+        self._deadline = max(self._deadline, self.monotonic + left)
 
     def end(self, machine: Machine, look: Look) -> Mark:
         mark = self.begin_to_end(machine, look)
@@ -232,7 +233,8 @@ class Attempt:
     def start(self, machine: Machine, mark: Mark, step: str = START) -> Mark:
         if mark.disks:
             disks.make_new(machine.connection, mark.disks, self.left)
-        mark = replace(mark, step=step, at=self.now)
+        # From here on its guest may have written to them.
+        mark = replace(mark, step=step, at=self.now, disks=())
         machine.mark(mark, kept=True)
         machine.start(self.left)
         return mark

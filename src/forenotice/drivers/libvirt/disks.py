@@ -8,22 +8,24 @@ import contextlib
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 from xml.etree import ElementTree
 
 import libvirt
 
 from forenotice.core import errors
 from forenotice.drivers.libvirt import domains
-from forenotice.drivers.libvirt.connections import Connection
+from forenotice.drivers.libvirt.connections import ANSWER_SECONDS, Connection
 from forenotice.drivers.libvirt.domains import Disk, NewDisk
 
 FORMATS = ("raw", "qcow2")
 POOL = "forenotice-"
 
 _locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
-"""By URI: one that makes a pool must not take it away from another."""
+"""By URI."""
+
+T = TypeVar("T")
 
 
 class DiskError(errors.ConflictError):
@@ -44,7 +46,7 @@ def describe(connection: Connection, disk: Disk) -> NewDisk | None:
     """What it is to be when it is made new; None: it is not on this host."""
 
     def look(link: Any) -> NewDisk | None:
-        with _pool(link, connection.uri, disk.path) as pool:
+        with _pool(link, disk.path) as pool:
             volume = _volume(pool, disk.path)
             if volume is None:
                 return None
@@ -63,15 +65,15 @@ def describe(connection: Connection, disk: Disk) -> NewDisk | None:
             backing_format="" if base is None else base.get("type", ""),
         )
 
-    return connection.ask(look)
+    return _ask(connection, look)
 
 
 def exists(connection: Connection, path: str) -> bool:
     def look(link: Any) -> bool:
-        with _pool(link, connection.uri, path) as pool:
+        with _pool(link, path) as pool:
             return _volume(pool, path) is not None
 
-    return connection.ask(look)
+    return _ask(connection, look)
 
 
 def make_new(connection: Connection, disks: Iterable[NewDisk], seconds: float) -> None:
@@ -79,14 +81,14 @@ def make_new(connection: Connection, disks: Iterable[NewDisk], seconds: float) -
 
     def make(link: Any) -> None:
         for disk in disks:
-            with _pool(link, connection.uri, disk.path) as pool:
+            with _pool(link, disk.path) as pool:
                 permissions = None
                 if (old := _volume(pool, disk.path)) is not None:
                     permissions = domains.tree(old.XMLDesc()).find("target/permissions")
                     old.delete()
                 pool.createXML(_described(disk, permissions))
 
-    connection.ask(make, seconds)
+    _ask(connection, make, seconds)
 
 
 def delete(connection: Connection, disks: Iterable[Disk], seconds: float) -> None:
@@ -94,11 +96,33 @@ def delete(connection: Connection, disks: Iterable[Disk], seconds: float) -> Non
 
     def remove(link: Any) -> None:
         for disk in disks:
-            with _pool(link, connection.uri, disk.path) as pool:
+            with _pool(link, disk.path) as pool:
                 if (old := _volume(pool, disk.path)) is not None:
                     old.delete()
 
-    connection.ask(remove, seconds)
+    _ask(connection, remove, seconds)
+
+
+@contextlib.contextmanager
+def storage(connection: Connection, seconds: float) -> Iterator[None]:
+    """One at a time for each host: whoever makes a pool must not take it away from another, and a call that its caller
+    has given up must not go on unseen, and delete what the next one has made. DiskError: another has not ended."""
+    lock = _locks[connection.uri]
+    if not lock.acquire(timeout=seconds):
+        raise DiskError(f"an earlier call to the storage of {connection.uri} has not ended")
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _ask(connection: Connection, function: Callable[[Any], T], seconds: float = ANSWER_SECONDS) -> T:
+    def work(link: Any) -> T:
+        # It never begins when its caller no longer waits.
+        with storage(connection, seconds / 2):
+            return function(link)
+
+    return connection.ask(work, seconds)
 
 
 def _described(disk: NewDisk, permissions: ElementTree.Element | None) -> str:
@@ -118,21 +142,20 @@ def _described(disk: NewDisk, permissions: ElementTree.Element | None) -> str:
 
 
 @contextlib.contextmanager
-def _pool(link: Any, uri: str, path: str) -> Iterator[Any]:
+def _pool(link: Any, path: str) -> Iterator[Any]:
     """Of the directory that the file is in; refreshed, since files come and go without libvirt's knowledge."""
     directory = os.path.dirname(path)
-    with _locks[uri]:
-        pools = link.listAllStoragePools(libvirt.VIR_CONNECT_LIST_STORAGE_POOLS_ACTIVE)
-        known = (pool for pool in pools if domains.tree(pool.XMLDesc()).findtext("target/path") == directory)
-        if (pool := next(known, None)) is not None:
-            pool.refresh()
-        else:
-            pool = link.storagePoolCreateXML(_directory_pool(directory))
-        try:
-            yield pool
-        finally:
-            if pool.name().startswith(POOL):
-                pool.destroy()
+    pools = link.listAllStoragePools(libvirt.VIR_CONNECT_LIST_STORAGE_POOLS_ACTIVE)
+    known = (pool for pool in pools if domains.tree(pool.XMLDesc()).findtext("target/path") == directory)
+    if (pool := next(known, None)) is not None:
+        pool.refresh()
+    else:
+        pool = link.storagePoolCreateXML(_directory_pool(directory))
+    try:
+        yield pool
+    finally:
+        if pool.name().startswith(POOL):
+            pool.destroy()
 
 
 def _directory_pool(directory: str) -> str:

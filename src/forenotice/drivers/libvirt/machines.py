@@ -58,6 +58,9 @@ UNSUPPORTED = (
 )
 """By these errors a hypervisor says that it does not know a flag."""
 
+AGENT_SECONDS = 10.0
+"""libvirt gives up an agent that is silent after five."""
+
 T = TypeVar("T")
 
 
@@ -123,17 +126,22 @@ class Look:
 
 
 class Machine:
-    """Each method is one call. It finds the domain anew, since somebody may have replaced it."""
+    """Each method is one call. It finds the domain anew, since somebody may have replaced it.
+
+    After an UnreachableError, make another one.
+    """
 
     def __init__(self, connection: Connection, host: str, vm: str, vm_id: str, seconds: float = ANSWER_SECONDS) -> None:
         """`seconds`: for a call that names no other time."""
         self.connection = connection
         self.host, self.vm, self._vm_id = host, vm, vm_id
         self._seconds = seconds
+        self._given_up = threading.Event()
+        """A call was not answered in time. What it has not begun by then, it does not do later."""
 
     def look(self) -> Look | None:
         """None: the host has no such domain. TwoDomainsError: it is not clear which it is."""
-        return self.connection.ask(self._look, self._seconds)
+        return self._ask(self._look)
 
     def mark(self, mark: Mark, *, live: bool = False, kept: bool = False) -> None:
         """`live`: it goes when the domain is shut off; `kept`: it counts from the next start on."""
@@ -142,35 +150,39 @@ class Machine:
         self._do(lambda domain: domain.setMetadata(element, mark.xml(), domains.PREFIX, domains.OPERATION, flags))
 
     def suspend(self) -> None:
-        given_up = threading.Event()
-
         def suspend(domain: Any) -> None:
             domain.suspend()
-            if given_up.is_set():
+            # If it happens all the same, nobody else would end it.
+            if self._given_up.is_set():
                 domain.resume()
 
-        try:
-            self._do(suspend)
-        except errors.UnavailableError:
-            # If it happens all the same, nobody else would end it.
-            given_up.set()
-            raise
+        self._do(suspend)
 
     def resume(self) -> None:
         self._do(lambda domain: domain.resume())
 
     def shut_down(self) -> None:
-        """Ask the guest to: through its agent if it has one, else by its power button."""
+        """Ask the guest to: through its agent if it has one, else by its power button.
+
+        It may have ended by itself, or not be able to, and some agents answer only when it has ended. So what comes of
+        it is seen later, and it is not waited for longer than a silent agent takes.
+        """
         agent, button = libvirt.VIR_DOMAIN_SHUTDOWN_GUEST_AGENT, libvirt.VIR_DOMAIN_SHUTDOWN_ACPI_POWER_BTN
+        given_up = threading.Event()
 
-        def shut_down(domain: Any) -> None:
-            for flags in (agent, button):
+        def shut_down(link: Any) -> None:
+            domain = self.domain(link)
+            for flags in (agent, button, 0):
                 with contextlib.suppress(libvirt.libvirtError):
-                    domain.shutdownFlags(flags)
+                    if not given_up.is_set():
+                        domain.shutdownFlags(flags)
                     return
-            domain.shutdown()
 
-        self._do(shut_down)
+        call = self.connection.begin(shut_down, self._seconds)
+        if call.is_over(AGENT_SECONDS):
+            with contextlib.suppress(HostError):
+                call.result()
+        given_up.set()
 
     def power_off(self, seconds: float) -> None:
         self._do(lambda domain: domain.destroy(), seconds)
@@ -185,7 +197,7 @@ class Machine:
 
     def define(self, xml: str) -> None:
         """A transient domain becomes persistent by it."""
-        self.connection.ask(lambda link: link.defineXML(xml), self._seconds)
+        self._ask(lambda link: link.defineXML(xml))
 
     def undefine(self, flags: int) -> None:
         """A running domain becomes transient by it."""
@@ -211,8 +223,10 @@ class Machine:
         return dict(self._do(lambda domain: domain.jobStats(flags)))
 
     def domain(self, link: Any) -> Any:
-        """HostError: there is none any more."""
+        """HostError: there is none any more, or nobody waits for it."""
         found = self.find(link)
+        if self._given_up.is_set():
+            raise HostError("it was given up")
         if found is None:
             raise HostError(f"{self.host} has no domain {self.vm}", libvirt.VIR_ERR_NO_DOMAIN)
         return found
@@ -227,7 +241,14 @@ class Machine:
         return by_name if by_id is None else by_id
 
     def _do(self, act: Callable[[Any], T], seconds: float | None = None) -> T:
-        return self.connection.ask(lambda link: act(self.domain(link)), seconds or self._seconds)
+        return self._ask(lambda link: act(self.domain(link)), seconds)
+
+    def _ask(self, function: Callable[[Any], T], seconds: float | None = None) -> T:
+        try:
+            return self.connection.ask(function, seconds or self._seconds)
+        except errors.UnavailableError:
+            self._given_up.set()
+            raise
 
     def _look(self, link: Any) -> Look | None:
         domain = self.find(link)

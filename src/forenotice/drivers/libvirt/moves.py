@@ -24,6 +24,8 @@ def migrate(attempt: Attempt, vm: str) -> Facts:
     source, target = attempt.source(vm), attempt.target(vm)
     while True:
         here, there = source.look(), target.look()
+        if here is not None and there is not None and here.definition.uuid != there.definition.uuid:
+            raise FailedError(f"{target.host} has another domain {vm}, with the id {there.definition.uuid}")
         moved = there is not None and there.is_running
         operation = attempt.task.operation
         if there is not None and moved and (here is None or not here.is_running):
@@ -70,11 +72,18 @@ def redeploy(attempt: Attempt, vm: str, *, fenced: bool = False) -> Facts:
             mark = _prepared(attempt, source, here, target, there, fenced=fenced)
         if here is not None:
             attempt.end(source, here)
-            source.undefine(machines.MOVED)
+            leave(source)
         mark = attempt.start(target, mark)
     attempt.await_life(target, mark)
     attempt.settle(target, mark)
     return {}
+
+
+def leave(source: Machine) -> None:
+    """Undefine it where it has ended. FailedError: somebody has started it since; it must not run twice."""
+    source.undefine(machines.MOVED)
+    if source.look() is not None:
+        raise FailedError(f"{source.vm} was started again on {source.host} while it was to move")
 
 
 def is_started(attempt: Attempt, vm: str) -> bool:
@@ -141,18 +150,22 @@ def _migrate(attempt: Attempt, source: Machine, here: Look, target: Machine) -> 
 
 def _follow(attempt: Attempt, source: Machine, call: Call[Any]) -> None:
     """Until it is over; broken off when the time is up or the service ends."""
-    broken_off = False
-    while not call.is_over(0.05):
-        if (attempt.is_overdue or attempt.is_stopping) and not broken_off:
-            broken_off = True
+    until: float | None = None
+    while not call.is_over(0.05) and (until is None or attempt.monotonic < until):
+        if attempt.is_overdue or attempt.is_stopping:
+            until = attempt.monotonic + ANSWER_SECONDS if until is None else until
+            # Again and again: as long as the target prepares itself, there is nothing to abort.
             with contextlib.suppress(HostError, UnreachableError):
                 source.abort_job()
-        if broken_off and not call.is_over(ANSWER_SECONDS):
-            break
-    if broken_off:
-        attempt.require_going_on()
-        attempt.require_time()
-    call.result()
+    try:
+        if call.is_over():
+            call.result()
+            return
+    except (HostError, UnreachableError):
+        if until is None:
+            raise
+    attempt.require_going_on()
+    attempt.require_time()
 
 
 def _arrived(attempt: Attempt, source: Machine, here: Look | None, target: Machine, mark: Mark | None) -> Facts:
@@ -202,11 +215,13 @@ def _prepared(
     _require_disks(attempt, target, definition)
     disks.require_usable(vm, definition.ephemeral)
     new = tuple(_new_disk(source, target, disk, fenced=fenced) for disk in definition.ephemeral)
-    if look is not None:
-        mark = attempt.new_mark(source, look, END)
-    else:
-        mark = Mark(operation=attempt.task.operation, step=END, at=attempt.now)
-    mark = replace(mark, disks=new)
+    operation = attempt.task.operation
+    mark = there.kept_mark(operation) if there is not None else None
+    if mark is None and look is not None:
+        # An earlier call may have ended it.
+        mark = look.kept_mark(operation) or attempt.new_mark(source, look, END)
+    mark = mark or Mark(operation=operation, step=END, at=attempt.now)
+    mark = replace(mark, step=END, at=attempt.now, disks=new)
     target.define(xml)
     target.mark(mark, kept=True)
     return mark

@@ -180,7 +180,8 @@ def waiting(outcome: Outcome) -> Mapping[str, str]:
 
 def _remove_all(link: Any) -> None:
     for domain in link.listAllDomains():
-        if domain.isActive():
+        # It may just have gone: a libvirtd that was killed finds out when it is back.
+        with suppress(libvirt.libvirtError):
             domain.destroy()
         with suppress(libvirt.libvirtError):
             domain.undefineFlags(

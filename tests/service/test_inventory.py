@@ -308,6 +308,24 @@ def test_two_hosts_that_are_the_same_machine_are_both_silent(site: Site, first: 
     assert (site.rig.service.silent, site.drift(), site.entries()) == ({}, {}, written + 2)
 
 
+@pytest.mark.parametrize("change", [{"inventory": None}, {"address": "test:///other"}, None])
+def test_a_host_that_is_changed_while_it_is_asked_is_not_recorded(site: Site, change: dict[str, Any] | None) -> None:
+    site.step()
+
+    def meddle() -> None:
+        site.hosts.before_answer = lambda: None
+        site.hosts.domains["a"] = []
+        if change is None:
+            fleet.remove_host(site.rig.service, OPERATOR, "a")
+        else:
+            site.rig.set_host("a", **change)
+
+    site.hosts.domains["a"] = [domain("bad name", 1), domain("db", 2)]
+    site.hosts.before_answer = meddle
+    site.step("a")
+    assert (site.drift(), site.rig.actions(action="vm.")) == ({}, [])
+
+
 def test_hosts_are_asked_at_the_same_time(site: Site) -> None:
     site.hosts.before_answer = lambda: begun.append(len(site.hosts.begun))
     begun: list[int] = []

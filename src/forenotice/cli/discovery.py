@@ -58,10 +58,12 @@ def discover(hosts: Sequence[str], rules: Path | None) -> Discovered:
             except errors.RefusedError as error:
                 raise errors.RefusedError(f"{error.message}; to name the host, give NAME={uri}") from None
         watcher.follow({name: host.address or "" for name, host in draft.world.hosts.items()})
-        listed = {name: watcher.list(name).domains for name in draft.world.hosts}
+        answers = {name: watcher.list(name) for name in draft.world.hosts}
     finally:
         watcher.close()
         connections.close()
+    inventory.require_own_machines({name: answer.machine for name, answer in answers.items()})
+    listed = {name: answer.domains for name, answer in answers.items()}
     found = Inventory(listed, known)
     for name in listed:
         inventory.observe(draft, name, found)

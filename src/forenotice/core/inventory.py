@@ -141,6 +141,19 @@ class Inventory:
         return domain.facts
 
 
+def require_own_machines(machines: Mapping[str, str]) -> None:
+    """Each host is another one. ConflictError: nobody knows which address is wrong."""
+    by_machine: dict[str, list[str]] = {}
+    for name, machine in sorted(machines.items()):
+        if machine:
+            by_machine.setdefault(machine, []).append(name)
+    for same in by_machine.values():
+        if len(same) > 1:
+            raise errors.ConflictError(
+                f"{fleet.names(same)} are the same machine: correct the address of one of them", hosts=same
+            )
+
+
 def observe(draft: Draft, host: str, inventory: Inventory) -> None:
     """Record what a host that answers has; again is the same as once.
 

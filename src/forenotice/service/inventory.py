@@ -164,8 +164,7 @@ class InventoryLoop:
         if hosts == self._hosts:
             return
         for name, before in self._hosts.items():
-            after = hosts.get(name)
-            if after is None or (after.address, after.inventory) != (before.address, before.inventory):
+            if _source(hosts.get(name)) != _source(before):
                 for known in (self._due, self._listed, self._machines, self._failures, self._service.silent):
                     known.pop(name, None)
         self._hosts, self._inventory = hosts, None
@@ -225,15 +224,13 @@ class InventoryLoop:
         return True
 
     def _require_own_machine(self, name: str, machine: str) -> None:
-        """ConflictError: another host has the same address, or one that leads there. Nobody knows which is wrong."""
+        """ConflictError: another host has the same address, or one that leads there; nothing of it is recorded, too."""
         self._machines[name] = machine
-        twins = [other for other, each in self._machines.items() if each and each == machine and other != name]
-        for other in twins:
+        same = {other: each for other, each in self._machines.items() if each == machine}
+        for other in same.keys() - {name} if machine else ():
             if self._listed.pop(other, None):
                 self.changed(other)
-        if twins:
-            named = fleet.names(sorted([name, *twins]))
-            raise errors.ConflictError(f"{named} are the same machine: correct the address of one of them")
+        inventory.require_own_machines(same)
 
     def _record(self, name: str, fresh: set[str], position: int) -> bool:
         """Whether the fleet is as the host says, or as near to that as the rules allow.
@@ -263,6 +260,8 @@ class InventoryLoop:
             vms, hosts = {*known, *draft.world.vms}, {name, *near}
             if unit.transaction.inventory_lease.holder()[0] != service.process:
                 return None
+            if _source(draft.world.hosts.get(name)) != _source(self._hosts[name]):
+                return None
             if set(unit.transaction.journal.since(position, PLACING, hosts=hosts, vms=vms)) - self._own:
                 return None
             first = _end(unit.transaction)
@@ -290,6 +289,11 @@ class InventoryLoop:
         stored = reader.definitions.of(new)
         self._kept |= {name: xml for name, xml in stored.items() if new[name] == xml}
         return {name: xml for name, xml in new.items() if stored.get(name) != xml}
+
+
+def _source(host: Host | None) -> tuple[str | None, str | None]:
+    """Who tells what it has."""
+    return (host.address, host.inventory) if host else (None, None)
 
 
 def _end(reader: Reader) -> int:

@@ -1,6 +1,8 @@
 """What libvirt says of a host's domains: listed in one call, read again when they change, and followed by a service."""
 
 import os
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -308,6 +310,10 @@ def test_a_service_follows_real_hosts(
         rig.set_host("a", address=one.uri)
         is_so(lambda: not rig.service.silent, "both answer")
         assert (vms(rig), drift(rig)) == ({"web-0": "b"}, [])
+
+        command = [sys.executable, "-m", "forenotice", "fleet", "discover", f"x={one.uri}", f"y={one.uri}"]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+        assert "x and y are the same machine" in ran.stderr
 
         # libvirtd is killed: its guests live on, and nothing is marked.
         other.kill_libvirtd()

@@ -17,7 +17,7 @@ from forenotice.core import errors
 from forenotice.lab import lab, packages
 
 AS_ROOT = "# as root"
-SECONDS = 170
+SECONDS = 340
 APT = "apt-get install "
 ACTIVATE = ". .venv/bin/activate"
 

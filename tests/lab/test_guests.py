@@ -16,13 +16,13 @@ LATER = '{"vm":"vm-0","boot_id":"a","uptime":2.5,"clock":7,"date":"","event":"",
 
 
 def test_a_domain_is_what_the_driver_and_the_inventory_read(needed: None, tmp_path: Path) -> None:
-    guest = Guest(name="vm-1", number=1, directory=tmp_path / "a & b", group='<"web">', update_domain=2)
+    guest = Guest(name="vm-1", number=1, directory=tmp_path / "a & b", group='<"web">')
     found = domains.parse(guest.domain(KERNEL, tmp_path / "initrd.gz", "qemu"))
     assert (found.name, found.uuid, found.memory) == ("vm-1", guest.uuid, guests.MEMORY << 20)
     assert [disk.path for disk in (*found.persistent, *found.ephemeral)] == [str(disk) for disk in guest.disks]
     assert [(each.type, each.source, each.mac) for each in found.interfaces] == [("bridge", "br0", "52:54:00:77:01:0b")]
     assert found.vm is not None
-    assert (found.vm.group, found.vm.update_domain, found.vm.addresses) == ('<"web">', "2", ("10.77.0.11",))
+    assert (found.vm.group, found.vm.addresses) == ('<"web">', ("10.77.0.11",))
     alone = domains.parse(Guest(name="vm-1", directory=tmp_path).domain(KERNEL, tmp_path / "initrd.gz", "qemu"))
     assert alone.vm is not None
     assert alone.vm.group == ""

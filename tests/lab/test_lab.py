@@ -104,7 +104,7 @@ def test_a_lab_from_up_to_down(directory: Path, place: Path, env: Mapping[str, s
         lab.hosts["host-a"].restart_libvirtd()
         lab.start_service()
         until(lambda: status.of(lab).up, what="all of it is up again")
-        assert status.of(lab).vms[0].state == "running"
+        until(lambda: status.of(lab).vms[0].state == "running", what="libvirtd has found its guest")
         assert len(remains(directory)) >= 6, "two hosts with a libvirtd each, a guest, and the service"
         # And in the end nothing is left, not even after more than this.
         os.kill(lab.hosts["host-b"].pid, signal.SIGKILL)

@@ -88,7 +88,7 @@ def up(ctx: Lab, vms: int, hosts: int, agents: int, emulate: bool) -> None:
         control=str(found.control),
         accelerator="qemu" if emulate else "",
     )
-    made = lab.Lab.up(found.directory, planned, say=_silent if ctx.out.json else _say)
+    made = lab.Lab.up(found.directory, planned, say=lab.silent if ctx.out.json else _say)
     ctx.out.result(status.of(made), *_next(made, found))
 
 
@@ -136,10 +136,6 @@ def down(ctx: Lab) -> None:
 def _say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
-
-
-def _silent(_: str) -> None:
-    """For machines, only the result is printed."""
 
 
 def _next(lab: "Whole", found: settings.LabSettings) -> list[str]:

@@ -32,7 +32,7 @@ DOMAIN = """\
   <name>{name}</name>
   <uuid>{uuid}</uuid>
   <metadata>
-    <fn:vm xmlns:fn="urn:forenotice:vm:1"{placement}>
+    <fn:vm xmlns:fn="urn:forenotice:vm:1"{group}>
       <fn:address>{address}</fn:address>
       <fn:disk target="vdb" ephemeral="yes"/>
     </fn:vm>
@@ -114,7 +114,6 @@ class Guest:
     number: int = 0
     """Different for each guest of a lab; its addresses follow from it."""
     group: str | None = None
-    update_domain: int = 0
     memory: int = MEMORY
     prepare: float = 2
     """Seconds that its handler takes to prepare."""
@@ -157,7 +156,7 @@ class Guest:
             type=quoteattr(accelerator),
             name=escape(self.name),
             uuid=self.uuid,
-            placement=f'{group} update-domain="{self.update_domain}" fault-domain="{self.update_domain}"',
+            group=group,
             address=self.address,
             memory=self.memory,
             kernel=escape(str(kernel.file)),

@@ -86,7 +86,7 @@ def plan(*, vms: int, hosts: int, agents: int = 0, **more: Any) -> Plan:
     )
 
 
-def _silent(_: str) -> None:
+def silent(_: str) -> None:
     """Says nothing."""
 
 
@@ -103,7 +103,7 @@ class Lab:
 
     @classmethod
     def up(
-        cls, directory: Path, plan: Plan | None = None, *, bound: bool = False, say: Callable[[str], None] = _silent
+        cls, directory: Path, plan: Plan | None = None, *, bound: bool = False, say: Callable[[str], None] = silent
     ) -> "Lab":
         """Return when every guest has polled. With `bound`, all of it ends with the thread that calls this.
 

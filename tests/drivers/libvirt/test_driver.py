@@ -2,8 +2,10 @@
 
 import shutil
 import signal
+import socket
 import subprocess
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -21,7 +23,7 @@ from forenotice.core.operations import Kind
 from forenotice.drivers import file, registry
 from forenotice.drivers.libvirt import disks, domains, moves
 from forenotice.drivers.libvirt.attempts import Attempt, FailedError, Parts
-from forenotice.drivers.libvirt.connections import UnreachableError
+from forenotice.drivers.libvirt.connections import Connections, UnreachableError
 from forenotice.drivers.libvirt.disks import DiskError
 from forenotice.drivers.libvirt.domains import Mark, NewDisk
 from forenotice.drivers.libvirt.driver import LibvirtDriver
@@ -705,6 +707,28 @@ def test_a_host_that_hangs_is_given_up_after_the_time_limit(pair: Pair) -> None:
         assert "has not answered for" in why
     finally:
         libvirtd.send(signal.SIGCONT)
+
+
+def test_a_host_that_hung_while_it_was_connected_to_is_connected_to_again(pair: Pair, tmp_path: Path) -> None:
+    ahead = 0.0
+    connections = Connections(Runtime(monotonic=lambda: time.monotonic() + ahead))
+    path = tmp_path / "socket"
+    host = connections.to(f"qemu+unix:///system?socket={path}")
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(path))
+        silent.listen()
+        with pytest.raises(UnreachableError, match="has not answered"):
+            host.ask(lambda link: link.getHostname(), seconds=0.5)
+        # It was powered off and is back, but of that the old connection is never told.
+        path.unlink()
+        path.symlink_to(pair.a.uri.partition("socket=")[2])
+        with pytest.raises(UnreachableError, match="has not answered"):
+            host.ask(lambda link: link.getHostname(), seconds=0.5)
+        ahead = 100.0
+        assert host.ask(lambda link: link.getHostname()) == "host-a"
+    # Now the old one ends.
+    assert host.ask(lambda link: link.getHostname()) == "host-a"
+    connections.close()
 
 
 def test_what_was_given_up_does_not_happen_later(pair: Pair) -> None:

@@ -9,6 +9,7 @@ import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, Generic, TypeVar
 from urllib.parse import unquote, urlsplit
 
@@ -27,6 +28,9 @@ KEEPALIVE_SECONDS, KEEPALIVES = 5, 4
 """A connection is lost when so many keepalives, sent at this interval, were not answered."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
 """Seconds between two attempts to connect."""
+FIRST_HANG, LONGEST_HANG = 60.0, 3600.0
+"""Seconds until an attempt that hangs is left behind for another, since nobody tells it if its host is powered off. It
+keeps its thread, so each further one is given twice the time."""
 LONGEST_URI = 1000
 SCHEME = re.compile(r"[a-z]+(\+(unix|ssh|libssh|libssh2|tls|tcp))?")
 PROGRAMS = frozenset({"command", "netcat"})
@@ -108,6 +112,11 @@ class Connection:
         self._link: Any = None
         """A virConnect."""
         self._opening: Call[Any] | None = None
+        self._attempt = 0
+        self._hangs = 0
+        """Attempts to connect that were left behind since one has ended."""
+        self._hangs_at = 0.0
+        """When the one that is under way is left behind."""
         self._failures = 0
         self._again_at = 0.0
         self._why = ""
@@ -155,21 +164,30 @@ class Connection:
             with self._lock:
                 if self._link is not None:
                     return self._link
-                if self._opening is None:
-                    if self._runtime.monotonic() < self._again_at:
-                        raise UnreachableError(self._why)
-                    self._opening = Call(self._runtime, self._open)
-                opening = self._opening
+                opening = self._opening = self._attempt_to_open()
             if not opening.is_over(deadline - self._runtime.monotonic()):
-                # It is left to itself: another attempt would hang as well.
                 raise UnreachableError(f"{self.uri} has not answered for {seconds:g} s")
             self._take(opening)
+
+    def _attempt_to_open(self) -> Call[Any]:
+        """The one under way, or another."""
+        now = self._runtime.monotonic()
+        if self._opening is not None:
+            if now < self._hangs_at or self._opening.is_over():
+                return self._opening
+            self._hangs += 1
+        elif now < self._again_at:
+            raise UnreachableError(self._why)
+        self._attempt += 1
+        self._hangs_at = now + backoff.pause(self._hangs + 1, FIRST_HANG, LONGEST_HANG)
+        return Call(self._runtime, partial(self._open, self._attempt))
 
     def _take(self, opening: Call[Any]) -> None:
         with self._lock:
             if self._opening is not opening:
                 return
             self._opening = None
+            self._hangs = 0
             try:
                 self._link = opening.result()
             except libvirt.libvirtError as error:
@@ -182,7 +200,7 @@ class Connection:
         log.info("Connected to a host", action="libvirt.connected", uri=self.uri)
         self._tell(self.uri, None)
 
-    def _open(self) -> Any:
+    def _open(self, attempt: int) -> Any:
         _start_events(self._runtime)
         link = libvirt.open(self.uri)
         # A driver that works within this process has neither keepalives nor an end.
@@ -193,6 +211,9 @@ class Connection:
         link.domainEventRegisterAny(None, libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE, self._changed, None)
         with contextlib.suppress(libvirt.libvirtError):
             link.domainEventRegisterAny(None, libvirt.VIR_DOMAIN_EVENT_ID_METADATA_CHANGE, self._described, None)
+        if attempt != self._attempt:
+            # It was left behind, and nobody takes it.
+            _release(link)
         return link
 
     def _changed(self, _link: Any, domain: Any, *_: object) -> None:

@@ -144,6 +144,7 @@ WEBHOOK = 'driver = "webhook"\nurl = "https://127.0.0.1/"\nsecret_file = "FOLDER
         ('driver = "libvirt"\nfences = ["/bin/true"]', "fences in FILE is not known: did you mean fence?"),
         ('driver = "libvirt"\nfence = ["/bin/true", "{vm}"]', "fence: {vm} is not known: use {attempt}, {host}"),
         ('driver = "libvirt"\ntime_limit = "0s"', "time_limit is no time at all"),
+        ('driver = "libvirt"\nalive_limit = "0s"', "alive_limit is no time at all"),
         ('driver = "command"', "actions in FILE is missing"),
         (COMMAND.replace("default", "restart"), "redeploy is missing"),
         (COMMAND + 'host-rebot = ["/bin/true"]', "actions.host-rebot in FILE is not known: did you mean host-reboot?"),

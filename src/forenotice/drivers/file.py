@@ -144,6 +144,8 @@ class Libvirt(Common, frozen=True, kw_only=True, tag="libvirt"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not self.alive_limit:
+            raise ValueError('alive_limit is no time at all: give one such as "5m"')
         for name, argv in (("fence", self.fence), ("reboot", self.reboot)):
             for placeholder in (found for word in argv or () for found in placeholders(word)):
                 if placeholder not in OF_TASK:

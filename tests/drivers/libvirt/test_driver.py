@@ -472,7 +472,7 @@ def test_a_vm_with_snapshots_is_not_redeployed(pair: Pair) -> None:
     taken = f"<state>shutoff</state><creationTime>1</creationTime>{domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)}"
     snapshot = f"<domainsnapshot><name>before</name>{taken}</domainsnapshot>"
     domain.snapshotCreateXML(snapshot, libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_REDEFINE)
-    assert "web-0 has 1 snapshots" in failure(pair.carry_out(pair.task(Kind.REDEPLOY, "web-0")))
+    assert "web-0 has snapshots (1)" in failure(pair.carry_out(pair.task(Kind.REDEPLOY, "web-0")))
     assert state(domain) == RUNNING
 
 

@@ -202,7 +202,7 @@ def _prepared(
     if here is not None:
         xml, definition, look = here.xml, here.definition, here
         if here.snapshots:
-            raise FailedError(f"{vm} has {here.snapshots} snapshots, which would be lost: delete them first")
+            raise FailedError(f"{vm} has snapshots ({here.snapshots}), which would be lost: delete them first")
     elif fenced:
         known = attempt.surroundings.definition(vm) or (there.xml if there is not None else None)
         if known is None:

@@ -142,7 +142,7 @@ WEBHOOK = 'driver = "webhook"\nurl = "https://127.0.0.1/"\nsecret_file = "FOLDER
         ('driver = "qemu"', 'must be "command", "libvirt" or "webhook"'),
         ('driver = "libvirt"\nstorage = "local"', "storage in FILE"),
         ('driver = "libvirt"\nfences = ["/bin/true"]', "fences in FILE is not known: did you mean fence?"),
-        ('driver = "libvirt"\nfence = ["/bin/true", "{vm}"]', "fence: {vm} is not known: use {attempt}, {host}"),
+        ('driver = "libvirt"\nfence = ["/bin/true", "{vm}"]', "fence: {vm} is not known: use {attempt}, {duration}, "),
         ('driver = "libvirt"\ntime_limit = "0s"', "time_limit is no time at all"),
         ('driver = "libvirt"\nalive_limit = "0s"', "alive_limit is no time at all"),
         ('driver = "command"', "actions in FILE is missing"),

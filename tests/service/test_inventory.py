@@ -20,7 +20,7 @@ from forenotice.core.inventory import DomainFacts, DomainState, Inventory, Rule,
 from forenotice.core.operations import Kind
 from forenotice.core.selectors import of_scopes
 from forenotice.runtime import Runtime
-from forenotice.service import fleet, fleet_map, inventory, queries
+from forenotice.service import fleet, fleet_map, housekeeping, inventory, queries
 from forenotice.service.inventory import InventoryLoop
 from forenotice.service.service import Service
 from forenotice.store.database import Store
@@ -413,18 +413,20 @@ def test_a_process_that_a_host_does_not_answer_takes_back_nothing_of_another(sit
     assert (list(site.rig.service.silent), list(second.rig.service.silent)) == ([], ["b"])
 
 
-@pytest.mark.parametrize("stopped", [True, False])
-def test_another_process_records_when_the_first_is_gone(site: Site, stopped: bool) -> None:
+@pytest.mark.parametrize("end", ["stopped", "killed", "killed, and nobody else can be there"])
+def test_another_process_records_when_the_first_is_gone(site: Site, end: str) -> None:
     site.hosts.domains = {"a": [domain("db", 2)]}
     site.step()
     second = Second(site)
     site.hosts.domains["a"].append(domain("x", 3))
     second.step()
     assert [each.name for each in queries.vms(site.rig.service).items] == ["db"]
-    if stopped:
+    if end == "stopped":
         site.loop.stop()
-    else:
+    elif end == "killed":
         site.pass_time(61)
+    else:
+        housekeeping.resume(second.rig.service, alone=True)
     second.step()
     assert [each.name for each in queries.vms(site.rig.service).items] == ["db", "x"]
 

@@ -454,6 +454,17 @@ def test_a_qcow2_disk_is_made_new_upon_its_base(pair: Pair) -> None:
     assert disk.read_bytes() != before or disk.stat().st_size > 0
 
 
+def test_a_pool_that_is_not_active_serves_too(pair: Pair) -> None:
+    pair.make("web-0")
+    target = f"<target><path>{pair.place / 'disks'}</path></target>"
+    pool = pair.ask(pair.b, lambda link: link.storagePoolDefineXML(f"<pool type='dir'><name>x</name>{target}</pool>"))
+    try:
+        done(pair.carry_out(pair.task(Kind.REDEPLOY, "web-0"), storage="checked"))
+        assert not pool.isActive()
+    finally:
+        pool.undefine()
+
+
 def test_the_size_of_a_lost_ephemeral_disk_comes_from_the_metadata(pair: Pair) -> None:
     domain = pair.make("web-0", disks={"vdb": "raw"})
     pair.disk("web-0-vdb").unlink()

@@ -1,7 +1,8 @@
 """Ephemeral disks, through libvirt's storage: described before anything is ended, made new, deleted.
 
 libvirt reaches a file through a storage pool of its directory. Where the host has none, one is made for the moment;
-it has no definition, and its end touches no file. So this works for every URI.
+it has no definition, and its end touches no file. One that is not active is started for the moment. So this works for
+every URI.
 """
 
 import contextlib
@@ -145,17 +146,25 @@ def _described(disk: NewDisk, permissions: ElementTree.Element | None) -> str:
 def _pool(link: Any, path: str) -> Iterator[Any]:
     """Of the directory that the file is in; refreshed, since files come and go without libvirt's knowledge."""
     directory = os.path.dirname(path)
-    pools = link.listAllStoragePools(libvirt.VIR_CONNECT_LIST_STORAGE_POOLS_ACTIVE)
-    known = (pool for pool in pools if domains.tree(pool.XMLDesc()).findtext("target/path") == directory)
-    if (pool := next(known, None)) is not None:
+    pool = next((pool for pool in link.listAllStoragePools() if _serves(pool, directory)), None)
+    ours = pool is None or not pool.isActive() or pool.name().startswith(POOL)
+    if pool is None:
+        pool = link.storagePoolCreateXML(_directory_pool(directory))
+    elif pool.isActive():
         pool.refresh()
     else:
-        pool = link.storagePoolCreateXML(_directory_pool(directory))
+        pool.create()
     try:
         yield pool
     finally:
-        if pool.name().startswith(POOL):
+        if ours:
             pool.destroy()
+
+
+def _serves(pool: Any, directory: str) -> bool:
+    """If it is not active, only a directory: nothing is to be mounted. libvirt allows no second pool for one."""
+    root = domains.tree(pool.XMLDesc())
+    return root.findtext("target/path") == directory and (pool.isActive() or root.get("type") == "dir")
 
 
 def _directory_pool(directory: str) -> str:

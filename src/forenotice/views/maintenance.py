@@ -59,7 +59,7 @@ class Operation(Response):
     attempt: int
     failures: dict[str, str]
     waiting: dict[str, str]
-    """By VM: what somebody must do before the driver can go on."""
+    """By VM: why the driver has not gone on."""
     events: Sequence[Event]
 
 

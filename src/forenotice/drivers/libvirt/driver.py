@@ -133,13 +133,13 @@ def _freeze(attempt: Attempt, vm: str) -> Facts:
     facts: dict[str, object] = {}
     over = min(mark.at + lasts, attempt.now)
     if look.is_paused or (look.is_running and mark.step == FREEZE):
-        begun = attempt.monotonic - max(timedelta(0), attempt.now - mark.at).total_seconds()
         if look.is_running:
             attempt.require_going_on()
-        attempt.unfinished[vm] = PAUSED
-        if look.is_running:
+            attempt.unfinished[vm] = PAUSED
             machine.suspend()
-            begun, mark = attempt.monotonic, replace(mark, at=attempt.now)
+            mark = replace(mark, at=attempt.now)
+        attempt.unfinished[vm] = PAUSED
+        begun = attempt.monotonic - max(timedelta(0), attempt.now - mark.at).total_seconds()
         mark = replace(mark, step=FROZEN)
         with contextlib.suppress(HostError):
             # Without it, it may be paused once more; but it must not stay paused.

@@ -86,6 +86,17 @@ def test_a_libvirtd_that_is_killed_leaves_the_rest_running(host: Host) -> None:
     assert host.libvirtd != first
 
 
+def test_what_a_libvirtd_has_just_forked_is_killed_with_it(host: Host, place: Path) -> None:
+    """Until it becomes another program it has the name, and when its parent has ended, the parent of a libvirtd."""
+    (place / "libvirtd").symlink_to("/bin/sleep")
+    orphan = f"{place}/libvirtd 1000 >/dev/null 2>&1 &"
+    subprocess.run([*host.enter(), "--pid", "sh", "-c", orphan], check=True, timeout=60)
+    until(lambda: len([name for _, name, _ in host._processes() if name == "libvirtd"]) > 1, what="both are there")
+    host.kill_libvirtd()
+    assert host.libvirtd is None
+    assert host.is_alive
+
+
 def test_hosts_reach_each_other_over_a_cable(host: Host, place: Path) -> None:
     with Host.start("host-b", place / "b", number=2, bound=True) as other:
         hosts.connect(host, other)

@@ -190,7 +190,7 @@ class Host:
         return next(named, None)
 
     def _processes(self) -> "Iterator[tuple[Process, str, int]]":
-        """Each with its name and its parent."""
+        """Each with its name and its parent, and none that has ended but is not reaped yet."""
         with suppress(OSError):
             namespace = os.readlink(f"/proc/{self.pid}/ns/pid")
             if not self.is_alive:
@@ -200,13 +200,16 @@ class Host:
                     if os.readlink(f"/proc/{pid}/ns/pid") == namespace:
                         stat = Path(f"/proc/{pid}/stat").read_text()
                         name, _, rest = stat.partition("(")[2].rpartition(")")
-                        yield Process.of(int(pid)), name, int(rest.split()[1])
+                        state, parent, *_ = rest.split()
+                        if state not in "ZX":
+                            yield Process.of(int(pid)), name, int(parent)
 
     def kill_libvirtd(self) -> None:
-        """With SIGKILL; guests live on."""
-        if found := self.libvirtd:
+        """With SIGKILL, and with it what it has only just forked, which still has its sockets; guests live on."""
+        while found := self.libvirtd:
             found.send(signal.SIGKILL)
-            found.wait(END_SECONDS)
+            if not found.wait(END_SECONDS):
+                raise HostError(f"libvirtd of {self.name} has not ended after {END_SECONDS:g} s: process {found.pid}")
 
     def restart_libvirtd(self) -> None:
         """Return when it listens."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from tests.acceptance.agents import agent, command, diary, tell
 from tests.acceptance.guests import Fleet
 from tests.acceptance.running import DEADLINE, environment, until
+from tests.client.endurance import own_memory
 from tests.client.samples import EVENT, OTHER, document
 from tests.client.scripted import answer
 
@@ -122,9 +123,9 @@ def no_heavier_after_6_000_more_polls(home: Path, _: Fleet) -> None:
         try:
             # It grows with its events until it forgets the first, and its journal has been through all of its file.
             until(lambda: events_over() > 2 * KEPT or process.poll() is not None, what="more events than are kept")
-            settled, polls = resident(process.pid), endpoint.polls
+            settled, polls = own_memory(process.pid), endpoint.polls
             until(lambda: endpoint.polls >= polls + POLLS or process.poll() is not None)
-            assert resident(process.pid) - settled < MOST_GROWTH
+            assert own_memory(process.pid) - settled < MOST_GROWTH
             process.terminate()
             assert process.wait(DEADLINE) == 0
         finally:

@@ -111,11 +111,8 @@ class Vm:
 class Fleet:
     def __init__(self, server: Server) -> None:
         self.server = server
-        (started,) = server.logged("serve.started")
-        _, *places = started["metadata"]
-        self._places = dict(zip(NAMES, places, strict=True))
         hosts = {name: vm["host"] for name, vm in fleet()["vms"].items()}
-        self._vms = {name: Vm(server, name, hosts[name], place) for name, place in self._places.items()}
+        self._vms = {name: Vm(server, name, hosts[name], place) for name, place in server.listeners.items()}
         self._alone, self._twins, self._pairs, self._trios = iter(ALONE), iter(TWINS), iter(PAIRS), iter(TRIOS)
 
     def alone(self) -> Vm:

@@ -104,6 +104,8 @@ class Server:
         self.env = environment(home)
         self.flags = list(flags)
         self.guests = self.operators = f"{HOST}:0"
+        self.listeners: dict[str, str] = {}
+        """By VM: where it alone is answered."""
         self.token = ""
         self._before = before
         if not {"--data", "--database"} & set(flags):
@@ -136,7 +138,9 @@ class Server:
 
     def ready(self) -> "Server":
         (started,) = until(lambda: self.logged("serve.started"), what="serve.started in the log")
-        self.guests, self.operators = started["metadata"][0], started["control"]
+        self.guests, *others = started["metadata"]
+        self.listeners = {vm: place for place, _, vm in (each.partition("=") for each in others)}
+        self.operators = started["control"]
         if not self.token and self.seen(self.token_file).exists():
             self.token = self.seen(self.token_file).read_text().strip()
         return self

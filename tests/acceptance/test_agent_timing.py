@@ -26,8 +26,7 @@ def seconds_until_started(server: Server, name: str) -> float:
 
 
 def smoothly(home: Path, server: Server) -> None:
-    _, place, _ = server.logged("serve.started")[0]["metadata"]
-    with agent(home, f"http://{place}", CHECKPOINT) as guest:
+    with agent(home, f"http://{server.listeners['batch']}", CHECKPOINT) as guest:
         guest.until_logged("agent.named")
         assert seconds_until_started(server, "batch") < 20
         assert guest.done == ["saved"]
@@ -36,8 +35,7 @@ def smoothly(home: Path, server: Server) -> None:
 
 def with_trouble(home: Path, server: Server) -> None:
     """Nobody holds its polls, so it asks once a second, as it would on Azure; and just then some of them fail."""
-    _, _, place = server.logged("serve.started")[0]["metadata"]
-    with meddler(place) as between:
+    with meddler(server.listeners["batch-2"]) as between:
         between.patient = False
         with agent(home, between.url, CHECKPOINT) as guest:
             guest.until_logged("agent.named")

@@ -245,6 +245,16 @@ def test_a_server_lost_within_a_transaction(postgres_store: Store, postgres_serv
         assert reader.meta.get("key") is None
 
 
+def test_a_server_lost_after_the_last_statement(
+    postgres_store: Store, postgres_server: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ExitStack() as lost, postgres_store.read() as reader:
+        assert reader.meta.get("key") is None
+        lost.enter_context(stopped(postgres_server))
+    assert caplog.records == []
+    assert hosts_of(postgres_store) == set()
+
+
 def test_a_server_that_is_not_there(postgres_url: str, postgres_server: PostgresServer) -> None:
     with stopped(postgres_server), pytest.raises(errors.UnavailableError, match="cannot open the database postgresql"):
         open_store(postgres_url, migrate=False)

@@ -235,24 +235,23 @@ class PooledStore(Store):
 
     @contextmanager
     def _connection(self, pool: Pool) -> Iterator[Connection]:
-        """A pooled connection; whatever is not committed is rolled back when it returns to the pool."""
+        """A pooled connection; whatever is not committed is rolled back."""
         pooled = pool.connect()
         connection = pooled.driver_connection
         assert connection is not None
         try:
             yield connection
         finally:
-            if self._is_lost(connection):
+            try:
+                connection.rollback()
+            except (sqlite3.Error, psycopg.Error):
+                # It is of no more use. The pool, which would roll back otherwise, logs such an error.
                 pooled.invalidate()
             pooled.close()
 
     def _watched(self, connection: Connection, executor: Executor) -> AbstractContextManager[None]:  # noqa: ARG002
         """Stops a statement that takes too long."""
         return nullcontext()
-
-    def _is_lost(self, connection: Connection) -> bool:  # noqa: ARG002
-        """Whether it is of no more use."""
-        return False
 
     @abstractmethod
     def _begin_reading(self, connection: Connection) -> None: ...

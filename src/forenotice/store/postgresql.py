@@ -199,10 +199,6 @@ class PostgresqlStore(PooledStore):
                 stop.wait(_RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)])
                 failures += 1
 
-    def _is_lost(self, connection: Connection) -> bool:
-        assert isinstance(connection, psycopg.Connection)
-        return connection.closed
-
     def _begin_reading(self, connection: Connection) -> None:
         _set_mode(connection, psycopg.IsolationLevel.REPEATABLE_READ, read_only=True)
 

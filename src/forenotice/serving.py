@@ -89,11 +89,16 @@ def run(settings: Settings) -> int:
 async def _serve(settings: Settings, options: Options, tls: SSLContext | None, runtime: Runtime) -> None:
     published = PublishedFleet()
     published.loaded = False
-    surroundings = Surroundings(last_poll=published.polled, definition=lambda vm: inventory.definition(service, vm))
+    loop = asyncio.get_running_loop()
+    publisher = LoopPublisher(published, loop)
+    surroundings = Surroundings(
+        last_poll=published.polled,
+        end_long_polls=publisher.end_long_polls,
+        definition=lambda vm: inventory.definition(service, vm),
+    )
     rules = inventory_rules.load(settings.inventory_rules) if settings.inventory_rules else []
     drivers, retries = registry.open_drivers(settings.driver, settings.speed, runtime, surroundings)
     stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(name, _stop, stopping)
     own: list[SocketAddress] = []
@@ -105,7 +110,6 @@ async def _serve(settings: Settings, options: Options, tls: SSLContext | None, r
         threads=lambda: service.liveness.seconds_since(),
         behind=lambda: runtime.clock.behind,
     )
-    publisher = LoopPublisher(published, loop)
     service = _service(settings, options, runtime, drivers, retries, metrics, publisher, outgoing)
     metadata = MetadataServer(
         published=published,

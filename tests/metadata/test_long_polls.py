@@ -66,6 +66,7 @@ ENDS: dict[str, tuple[Callable[[Running, Client], object], int, dict[str, str]]]
     ),
     "VM is removed": (lambda server, _: server.publisher.scopes([WITHOUT_WEB_0]), 404, {}),
     "scope is removed": (lambda server, _: server.publisher.scopes([Publication(key=WEB.key)]), 404, {}),
+    "driver wants a poll": (lambda server, _: server.publisher.end_long_polls("web-0"), 304, {}),
     "server stops": (lambda server, _: server.stop(), 304, {"connection": "close"}),
     "client sends no more": (lambda _, client: client.socket.shutdown(socket.SHUT_WR), 304, {}),
 }
@@ -86,6 +87,17 @@ def test_a_wait_ends_when_the(when: str, server: Running) -> None:
             assert client.is_closed()
         else:
             assert client.ask(request("/metadata/nowhere")).status == 404
+
+
+def test_a_driver_that_wants_a_poll_of_one_vm_ends_the_waits_of_no_other(server: Running) -> None:
+    with server.connect() as client:
+        client.send(conditional(wait="wait=30"))
+        waiting(server)
+        for vm in ("web-1", "db", "unknown"):
+            server.publisher.end_long_polls(vm)
+        assert client.is_silent()
+        server.publisher.end_long_polls("web-0")
+        assert client.reply().status == 304
 
 
 def test_a_wait_ends_with_its_time(shared: Running) -> None:

@@ -52,6 +52,10 @@ class LongPoll:
         ):
             self._finish(guest)
 
+    def end_for(self, guest: Guest) -> None:
+        if self._guest is guest:
+            self.end()
+
     def end(self) -> None:
         """Time is up, the server stops, or the client sends no more."""
         self._finish(self._caller())

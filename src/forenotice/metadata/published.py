@@ -30,6 +30,9 @@ class Waiter(Protocol):
     def look_again(self) -> None:
         """The document, or who may see it, may have changed."""
 
+    def end_for(self, guest: "Guest") -> None:
+        """If it is this guest's, answer it now."""
+
 
 @dataclass(slots=True, eq=False, init=False, repr=False)
 class PublishedScope:
@@ -102,6 +105,10 @@ class PublishedScope:
         for waiter in tuple(self._waiters or ()):
             waiter.look_again()
 
+    def end_for(self, guest: "Guest") -> None:
+        for waiter in tuple(self._waiters or ()):
+            waiter.end_for(guest)
+
 
 @dataclass(slots=True, eq=False, repr=False)
 class Guest:
@@ -145,6 +152,11 @@ class PublishedFleet:
         """When a VM last polled this process since it was started. From any thread: it only looks."""
         guest = self.by_name.get(vm)
         return None if guest is None or guest.polled == NEVER else datetime.fromtimestamp(guest.polled, UTC)
+
+    def end_long_polls(self, vms: Iterable[str]) -> None:
+        for guest in filter(None, map(self.by_name.get, vms)):
+            if guest.scope is not None:
+                guest.scope.end_for(guest)
 
     def put_documents(self, published: Iterable[Document]) -> None:
         for document in published:
@@ -238,6 +250,9 @@ class LoopPublisher:
 
     def everything(self, scopes: Sequence[Publication]) -> None:
         self._post(self._published.put_everything, scopes)
+
+    def end_long_polls(self, vm: str) -> None:
+        self._post(self._published.end_long_polls, (vm,))
 
     def _post(self, put: Callable[[tuple[T, ...]], None], published: Iterable[T]) -> None:
         # A closed loop serves no guests any more.

@@ -277,6 +277,22 @@ def test_a_guest_that_polled_is_alive_when_it_polls_again(pair: Pair) -> None:
     done(call.outcome())
 
 
+def test_a_guest_whose_long_poll_is_open_across_a_freeze_is_asked_to_poll_again(pair: Pair) -> None:
+    domain = pair.make("web-0", disks={})
+    polls = {"web-0": datetime.now(UTC)}
+    states = []
+
+    def end_long_polls(vm: str) -> None:
+        states.append(state(domain))
+        # It is known to the second, so the first poll may seem to be one from before.
+        if len(states) > 1:
+            polls[vm] = datetime.now(UTC)
+
+    surroundings = Surroundings(last_poll=polls.get, end_long_polls=end_long_polls)
+    done(pair.carry_out(pair.task(Kind.HOST_UPDATE, "web-0"), surroundings=surroundings, alive_limit=Span(seconds=60)))
+    assert states == [RUNNING, RUNNING]
+
+
 def test_a_guest_that_does_not_poll_again_has_failed(pair: Pair) -> None:
     before = datetime.now(UTC)
     surroundings = Surroundings(last_poll=lambda _: before)

@@ -23,6 +23,8 @@ POLLED_RECENTLY = timedelta(minutes=1)
 """A VM that polled so shortly before is alive again when it polls again."""
 LOOK_EVERY = 0.25
 """Seconds, while a domain is waited for: libvirt tells of changes, but not of polls."""
+LONG_POLLS_EVERY = 1.0
+"""Seconds between two ends of a guest's long polls: when it polled is known to the second."""
 PATIENCE = 20.0
 """Seconds for a libvirtd that has gone to come back, within one try."""
 END, START = "end", "start"
@@ -243,6 +245,7 @@ class Attempt:
         """FailedError: the guest was not seen alive in time, counted from `since` on; None: from the mark on."""
         since = since or mark.at
         until = since + self.config.alive_limit
+        again = self.monotonic
         while True:
             look = self.require(machine)
             last = self.surroundings.last_poll(machine.vm)
@@ -251,6 +254,10 @@ class Attempt:
             if look.is_dead or self.now >= until:
                 silent = " but has not polled" if look.is_running else ""
                 raise FailedError(f"{machine.vm} is not alive: its domain on {machine.host} {look.sentence}{silent}")
+            if look.is_running and self.monotonic >= again:
+                # One that was open before would keep it from polling for up to a minute.
+                self.surroundings.end_long_polls(machine.vm)
+                again = self.monotonic + LONG_POLLS_EVERY
             self.wait()
 
     def settle(self, machine: Machine, mark: Mark) -> None:

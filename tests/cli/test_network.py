@@ -44,7 +44,7 @@ def namespace() -> Iterator[Namespace]:
 
 def test_rules_of_ports_that_are_given(fleet: Run) -> None:
     printed = fleet(*BY_HAND).out
-    assert printed.startswith("table bridge forenotice\ndelete table bridge forenotice\n")
+    assert "# ip link set dev br0 type bridge no_linklocal_learn 1\ntable bridge forenotice\ndelete table" in printed
     assert "\tchain port_vnet0 {\n" in printed
     assert "ether type ip ip saddr { 10.0.0.9 } accept" in printed
     found = fleet(*BY_HAND, "--json").json
@@ -74,6 +74,10 @@ def test_rules_of_ports_that_are_given(fleet: Run) -> None:
         (("network", "rules", "--port", "v=web-0,52:54:00:00:00:09", "--bridge", "b"), "has no address in the fleet"),
         (("network", "rules", "--host", "host-a"), "host host-a has no address, so its libvirt cannot be asked"),
         ((*BY_HAND, "--bridge", "no-such-bridge", "--apply"), "here: apply the rules on the host itself"),
+        (
+            ("network", "rules", "--bridge", "lo", "--port", "lo=db,52:54:00:00:00:09", "--uplink", "none", "--apply"),
+            "no interface none here",
+        ),
     ],
 )
 def test_mistakes(fleet: Run, arguments: tuple[str, ...], said: str) -> None:
@@ -110,9 +114,12 @@ def test_rules_are_loaded_and_removed(fleet: Run, module_control: object, namesp
     namespace.run("ip", "link", "add", "vnet0", "type", "veth", "peer", "name", "eth0")
     # The control plane is not in that namespace, so what it would print is made here.
     rules = fleet(*BY_HAND).out
-    load = "import sys; from forenotice.network import nft; nft.require_interfaces(['br0', 'vnet0']); "
+    load = "import sys; from forenotice.network import nft; nft.close_bridges(['br0']); "
     namespace.run(sys.executable, "-c", f"{load}nft.load(sys.stdin.read())", input=rules)
     assert "chain port_vnet0" in namespace.run("nft", "list", "ruleset")
+    assert "no_linklocal_learn 1" in namespace.run("ip", "-d", "link", "show", "br0")
+    other = "from forenotice.network import nft; nft.close_bridges(['vnet0'])"
+    assert "vnet0 is not a bridge of Linux itself" in namespace.attempt(sys.executable, "-c", other).stderr
     for _ in range(2):
         assert namespace.run(sys.executable, "-m", "forenotice", "network", "rules", "--remove") == (
             "The rules are removed.\n"

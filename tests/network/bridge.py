@@ -14,6 +14,7 @@ from tests.network import frames
 
 from forenotice import publication
 from forenotice.metadata import interfaces
+from forenotice.network import nft
 from forenotice.network.rules import REMOVAL, Port, Ruleset
 from forenotice.settings import values
 
@@ -102,10 +103,14 @@ class Network:
     server: Running = field(init=False)
 
     def load(self, **changes: object) -> None:
-        self.host.run("nft", "-f", "-", input=self.ruleset(**changes).text())
+        """As `--apply` does."""
+        rules = self.ruleset(**changes)
+        interfaces.call_in(self.host.path, lambda: nft.close_bridges(rules.bridges))
+        interfaces.call_in(self.host.path, lambda: nft.load(rules.text()))
 
     def unload(self) -> None:
         self.host.run("nft", "-f", "-", input=REMOVAL)
+        self.host.run("ip", "link", "set", BRIDGE, "type", "bridge", "no_linklocal_learn", "0")
 
     def ruleset(self, **changes: object) -> Ruleset:
         endpoints = (values.address(f"{ENDPOINT}:80"), values.address(f"[{ENDPOINT6}]:80"))

@@ -141,8 +141,13 @@ def test_a_claim_to_anothers_address_diverts_nothing(
     assert bridge.web.ask(at=(ENDPOINT, ENDPOINT6)[version == 6]) == "web-0"
 
 
+LLDP = "01:80:c2:00:00:0e"
+"""Frames to it are for the bridge itself, and pass no rules."""
+
+
+@pytest.mark.parametrize("to", [frames.BROADCAST, LLDP])
 @pytest.mark.parametrize("attacker", ["db", "stranger"])
-def test_a_foreign_mac_is_dropped(bridge: Network, attacker: str) -> None:
+def test_a_foreign_mac_is_dropped(bridge: Network, attacker: str, to: str) -> None:
     """The bridge learns where a MAC is from any frame, and sends there what is for that MAC."""
     liar: Machine = getattr(bridge, attacker)
     port = {"db": "tap-db", "stranger": "tap-x"}[attacker]
@@ -152,7 +157,7 @@ def test_a_foreign_mac_is_dropped(bridge: Network, attacker: str) -> None:
         return next((line.split()[2] for line in lines if line.startswith(bridge.web.mac)), "")
 
     assert place() == "tap-web"
-    lie = frames.udp(bridge.web.mac, liar.addresses[0], "255.255.255.255", (4000, 4000))
+    lie = frames.udp(bridge.web.mac, liar.addresses[0], "255.255.255.255", (4000, 4000), to)
     # The VM itself may say at any time that it is elsewhere.
     until(lambda: liar.raw.send(lie) and place() == port, what="without rules the bridge believes it")
     bridge.load()

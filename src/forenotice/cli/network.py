@@ -114,7 +114,8 @@ def rules(
     for each in found.left_out:
         complain(f"warning: {each.port} of {each.vm} is left out: {each.reason}")
     if apply:
-        nft.require_interfaces((*found.bridges, *(port.port for port in found.ports)))
+        nft.require_interfaces((*found.bridges, *(port.port for port in found.ports), *uplinks))
+        nft.close_bridges(found.bridges)
         nft.load(text)
     if apply or ctx.out.json:
         result = Rules(**msgspec.structs.asdict(found), text=text, applied=apply)

@@ -7,12 +7,13 @@ import subprocess
 from collections.abc import Iterable
 
 from forenotice.core import errors
+from forenotice.network import rules
 
 SECONDS = 30
 
 
 class NftError(errors.ForenoticeError):
-    """nft did not load the rules."""
+    """The kernel did not take the rules."""
 
     code = "nft"
 
@@ -27,18 +28,35 @@ def require_interfaces(names: Iterable[str]) -> None:
         )
 
 
+def close_bridges(names: Iterable[str]) -> None:
+    for name in names:
+        try:
+            _run("ip", "iproute2", f"change the bridge {name}", *rules.close_bridge(name).split()[1:])
+        except NftError as error:
+            if "not supported" not in str(error):
+                raise
+            raise errors.RefusedError(
+                f"{name} is not a bridge of Linux itself, so nftables does not see what its ports send: use the rules "
+                "of the switch that it belongs to"
+            ) from None
+
+
 def load(text: str) -> None:
     """All of it or nothing."""
-    program = shutil.which("nft", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin")
-    if program is None:
-        raise NftError("nft is not installed: apt-get install nftables")
+    _run("nft", "nftables", "load the rules", "-f", "-", given=text)
+
+
+def _run(program: str, package: str, task: str, *arguments: str, given: str = "") -> None:
+    found = shutil.which(program, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin")
+    if found is None:
+        raise NftError(f"{program} is not installed: apt-get install {package}")
     try:
-        done = subprocess.run(  # noqa: S603 - no shell, and every word of the text has been checked
-            [program, "-f", "-"], input=text, capture_output=True, text=True, timeout=SECONDS, check=False
+        done = subprocess.run(  # noqa: S603 - no shell, and every word that it is given has been checked
+            [found, *arguments], input=given, capture_output=True, text=True, timeout=SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise NftError(f"nft did not load the rules: {error}") from None
+        raise NftError(f"{program} did not {task}: {error}") from None
     if done.returncode:
         said = " ".join(done.stderr.split()[:40])
         remedy = ": run it as root, or with CAP_NET_ADMIN" if "not permitted" in said else ""
-        raise NftError(f"nft did not load the rules ({said}){remedy}")
+        raise NftError(f"{program} did not {task} ({said}){remedy}")

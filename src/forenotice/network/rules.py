@@ -96,7 +96,16 @@ class Ruleset(msgspec.Struct, frozen=True, kw_only=True):
 
     def text(self) -> str:
         """What `nft -f` takes: one transaction, in place of what was there before."""
-        return "\n".join((REMOVAL, *_bridge_table(self), "", *_inet_table(self), ""))
+        commands = (f"# {close_bridge(name)}" for name in self.bridges)
+        return "\n".join(("# They need, too:", *commands, REMOVAL, *_bridge_table(self), "", *_inet_table(self), ""))
+
+
+def close_bridge(name: str) -> str:
+    """The command after which a bridge does not learn who is where from frames to 01:80:c2:00:00:0x.
+
+    No rule of a bridge sees these, so any VM could claim the MAC of another.
+    """
+    return f"ip link set dev {name} type bridge no_linklocal_learn 1"
 
 
 def _bridge_table(rules: Ruleset) -> Iterator[str]:

@@ -385,7 +385,7 @@ def test_domains_that_may_be_the_same_vm() -> None:
     one, other, namesake = domain("x", 1), domain("renamed", 1), domain("x", 2)
     found = Inventory({"a": [one], "b": [other], "c": [namesake], "d": [domain("z", 3)]})
     assert set(found.near("a")) == {one, other, namesake}
-    assert set(found.hosts_of(one)) == {"a", "b", "c"}
+    assert set(found.hosts_of(one.uuid, one.name)) == {"a", "b", "c"}
 
 
 # All of it

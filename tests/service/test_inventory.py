@@ -99,6 +99,24 @@ def test_a_definition_that_changes_is_kept_without_an_entry(site: Site) -> None:
     assert site.entries() == written
 
 
+def test_a_namesake_that_is_refused_does_not_replace_the_definition_of_a_renamed_vm(site: Site) -> None:
+    site.rig.add_vm("db", "a", vm_id=ID.format(1))
+    site.hosts.domains = {"a": [domain("renamed", 1), domain("db", 2)]}
+    for _ in range(3):
+        site.step("a")
+        assert inventory.definition(site.rig.service, "db") == "<domain>renamed</domain>"
+    assert site.drift() == {("a", "db"): DriftKind.REFUSED}
+
+
+def test_the_definition_of_a_vm_that_an_operator_adds_again_is_kept_again(site: Site) -> None:
+    site.hosts.domains = {"a": [domain("db", 2)]}
+    site.step()
+    site.rig.remove_vm("db")
+    site.rig.add_vm("db", "a", vm_id=ID.format(2))
+    site.step("a")
+    assert inventory.definition(site.rig.service, "db") == "<domain>db</domain>"
+
+
 def test_a_vm_that_is_moved_by_hand_leaves_what_is_scheduled(site: Site) -> None:
     site.hosts.domains = {"a": [domain("web-0", 1), domain("db", 2)], "b": []}
     site.step()
@@ -263,6 +281,33 @@ def test_others_that_may_have_the_vm_are_asked_before_it_is_moved(site: Site) ->
     site.hosts.domains["a"] = [domain("db", 2)]
     site.step("a")
     assert site.drift() == dict.fromkeys((("a", "db"), ("b", "db")), DriftKind.DUPLICATE)
+
+
+@pytest.mark.parametrize("first", "ab")
+def test_a_vm_that_is_moved_while_its_hosts_are_listed_is_neither_missing_nor_twice(site: Site, first: str) -> None:
+    source, target = ("a", "b") if first == "a" else ("b", "a")
+    site.hosts.domains = {source: [domain("db", 2)], target: []}
+    site.step()
+
+    def move() -> None:
+        # The first has answered, the second not yet.
+        site.hosts.before_answer = lambda: None
+        site.hosts.move("db", source, target)
+        site.hosts.changed("a")
+        site.hosts.changed("b")
+
+    site.hosts.before_answer = move
+    site.step("a", "b")
+    assert site.rig.actions(vm="db") == ["vm.added", "vm.moved"]
+    assert (site.rig.vm("db").host, site.drift()) == (target, {})
+
+
+def test_where_a_vm_was_arriving_is_asked_again_before_it_is_missing(site: Site) -> None:
+    site.hosts.domains = {"a": [domain("db", 2)], "b": [domain("db", 2, DomainState.ARRIVING)]}
+    site.step()
+    site.hosts.domains = {"a": [], "b": [domain("db", 2)]}
+    site.step("a")
+    assert site.rig.actions(vm="db") == ["vm.added", "vm.moved"]
 
 
 def test_a_host_that_falls_silent_while_it_is_asked_again_is_not_recorded(site: Site) -> None:

@@ -121,10 +121,10 @@ class Inventory:
     def with_name(self, name: str) -> Mapping[str, Domain]:
         return self._by_name.get(name, {})
 
-    def hosts_of(self, domain: Domain) -> Iterator[str]:
+    def hosts_of(self, uuid: str, name: str) -> Iterator[str]:
         """Those that may have the same VM."""
-        yield from self.with_uuid(domain.uuid)
-        yield from self.with_name(domain.name)
+        yield from self.with_uuid(uuid)
+        yield from self.with_name(name)
 
     def near(self, host: str) -> Iterator[Domain]:
         """The domains of a host, and those elsewhere that may be the same VMs."""
@@ -172,7 +172,7 @@ def _round(draft: Draft, host: str, inventory: Inventory) -> dict[str, tuple[Dri
     strangers = []
     known = {vm.name for vm in draft.vms_on(host)}
     for domain in inventory.hosts[host]:
-        if vm := _vm_of(draft, inventory, domain):
+        if vm := vm_of(draft, inventory, domain):
             known.add(vm.name)
         else:
             strangers.append(domain)
@@ -188,7 +188,7 @@ def _round(draft: Draft, host: str, inventory: Inventory) -> dict[str, tuple[Dri
     return found
 
 
-def _vm_of(draft: Draft, inventory: Inventory, domain: Domain) -> Vm | None:
+def vm_of(draft: Draft, inventory: Inventory, domain: Domain) -> Vm | None:
     """The VM with its uuid; else that with its name, unless another domain is that one."""
     if owner := draft.world.addresses.get(domain.uuid):
         return draft.world.vms.get(owner)

@@ -81,8 +81,8 @@ class InventoryLoop:
         self._machines: dict[str, str] = {}
         """What each host was when it last answered."""
         self._failures: dict[str, Failures] = {}
-        self._kept: dict[str, str] = {}
-        """Definitions that the store has, by VM."""
+        self._kept: dict[str, tuple[str, int]] = {}
+        """Definitions that the store has, by VM, and their stamps."""
         self._unrecorded: set[str] = set()
         """Hosts that were listed since they were last recorded."""
         self._own: set[int] = set()
@@ -115,21 +115,20 @@ class InventoryLoop:
         due = [name for name in self._hosts if self._due.get(name, 0.0) <= now]
         # Those that do not answer last: they take time.
         fresh = self._list_all(sorted(due, key=self._service.silent.__contains__))
-        self._unrecorded |= fresh
         if self._listed and self._holds():
-            self._record_all(drifting, fresh, position)
+            self._unrecorded.update(drifting)
+            self._record_all(fresh, position)
         next_due = min((self._due.get(name, 0.0) for name in self._hosts), default=now + LONGEST_SLEEP)
         return timedelta(seconds=max(0.0, min(next_due - self._service.runtime.monotonic(), LONGEST_SLEEP)))
 
-    def _record_all(self, drifting: Sequence[str], fresh: set[str], position: int) -> None:
-        recorded: set[str] = set()
+    def _record_all(self, fresh: set[str], position: int) -> None:
         self._own.clear()
         # To record one host may mean to list others.
-        while left := ({*drifting, *self._unrecorded, *fresh} & self._listed.keys()) - recorded:
+        while left := self._unrecorded & self._listed.keys():
             name = min(left)
-            recorded.add(name)
             if not self._record(name, fresh, position):
                 self._due[name] = 0.0
+            self._unrecorded.discard(name)
         self._unrecorded.clear()
         self._position = max(position, *self._own, 0)
 
@@ -191,6 +190,7 @@ class InventoryLoop:
                 with suppress(errors.ForenoticeError):
                     self._opened().begin(name)
             found |= {name for name in some if self._list(name)}
+        self._unrecorded |= found
         return found
 
     def _opened(self) -> Watcher:
@@ -243,15 +243,17 @@ class InventoryLoop:
             draft = service.draft(_load(reader, name, self._found), allows_loopback=service.allows_loopback)
             known = set(draft.world.vms)
             inventory.observe(draft, name, self._found)
-            for added in draft.world.vms.keys() - known:
-                self._kept.pop(added, None)
             new = self._new_definitions(reader, draft, name)
         changes = draft.changes()
         if not (changes.entries or changes.drift or new):
             return True
-        # Where others say that the same VMs are may be old, too.
-        near = {at for domain in self._found.hosts[name] for at in self._found.hosts_of(domain)}
-        fresh |= self._list_all(sorted({name, *near} - fresh))
+        # Where others say that the same VMs are may be old, too; so is all of a host that has changed since.
+        alike = [(each.uuid, each.name) for each in self._found.hosts[name]]
+        alike += [(vm.vm_id, vm.name) for vm in draft.vms_on(name)]
+        near = {at for uuid, called in alike for at in self._found.hosts_of(uuid, called)}
+        now = service.runtime.monotonic()
+        changed = {each for each in self._hosts if self._due.get(each, 0.0) <= now}
+        fresh |= self._list_all(sorted(({name, *near} - fresh) | (changed & self._listed.keys())))
         if name not in self._listed:
             return True
 
@@ -267,27 +269,26 @@ class InventoryLoop:
             first = _end(unit.transaction)
             inventory.observe(draft, name, self._found)
             unit.keep(draft)
-            described = {vm: xml for vm, xml in new.items() if vm in draft.world.vms}
-            unit.transaction.definitions.put(described, unit.now)
+            unit.transaction.definitions.put(self._new_definitions(unit.transaction, draft, name), unit.now)
             return range(first + 1, _end(unit.transaction) + 1)
 
         written = service.transact(work)
         if written is None:
             return False
         self._own.update(written)
-        self._kept |= new
         return True
 
     def _new_definitions(self, reader: Reader, draft: Draft, host: str) -> dict[str, str]:
         """Of VMs that are on this host, those that the store does not have."""
-        definitions, vms, new = self._listed[host].definitions, draft.world.vms, {}
+        found = {}
         for domain in self._found.hosts[host]:
-            vm = vms.get(draft.world.addresses.get(domain.uuid, domain.name))
-            xml = definitions.get(domain.uuid, "")
-            if vm and vm.host == host and 0 < len(xml) <= LONGEST_DEFINITION and self._kept.get(vm.name) != xml:
-                new[vm.name] = xml
+            vm, xml = inventory.vm_of(draft, self._found, domain), self._listed[host].definitions.get(domain.uuid, "")
+            if vm and vm.host == host and 0 < len(xml) <= LONGEST_DEFINITION:
+                found[vm.name] = xml
+        stamps = reader.definitions.stamps(found)
+        new = {name: xml for name, xml in found.items() if self._kept.get(name) != (xml, stamps.get(name))}
         stored = reader.definitions.of(new)
-        self._kept |= {name: xml for name, xml in stored.items() if new[name] == xml}
+        self._kept |= {name: (xml, stamps[name]) for name, xml in stored.items() if new[name] == xml}
         return {name: xml for name, xml in new.items() if stored.get(name) != xml}
 
 

@@ -62,6 +62,11 @@ class Definitions(Repository):
         query = "SELECT vm, xml FROM definitions WHERE vm IN :names"
         return dict(self._db.rows(query, names=vms)) if vms else {}
 
+    def stamps(self, vms: Collection[str]) -> dict[str, int]:
+        """Which differ whenever one is put again."""
+        query = "SELECT vm, at FROM definitions WHERE vm IN :names"
+        return dict(self._db.rows(query, names=vms)) if vms else {}
+
     def put(self, definitions: Mapping[str, str], at: datetime) -> None:
         """Of VMs that are in the fleet."""
         self._db.upsert(schema.definitions, [(vm, xml, number(at)) for vm, xml in definitions.items()])

@@ -95,6 +95,7 @@ def test_a_domain_that_says_little_is_enough() -> None:
         ('<!DOCTYPE d [<!ENTITY a "b">]><domain><name>&a;</name></domain>', "document type"),
         ("<domain><memory unit='ells'>3</memory></domain>", "memory is not an amount"),
         (XML.replace('size="1048576"', 'size="1 GiB"') % "", "not a number of bytes"),
+        (XML.replace('size="1048576"', f'size="{"1" * 5000}"') % "", f"size='{'1' * 80}' of a disk is not a number"),
     ],
 )
 def test_what_cannot_be_used_is_refused(xml: str, said: str) -> None:

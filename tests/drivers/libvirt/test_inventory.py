@@ -183,6 +183,7 @@ def test_a_list_that_hung_is_neither_waited_for_again_nor_believed(connections: 
         (libvirt.VIR_DOMAIN_RUNNING, 1, DomainState.RUNNING),
         (libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_USER, DomainState.RUNNING),
         (libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_MIGRATION, DomainState.ARRIVING),
+        (libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_POSTCOPY, DomainState.ARRIVING),
         (libvirt.VIR_DOMAIN_SHUTOFF, 1, DomainState.OFF),
         (libvirt.VIR_DOMAIN_CRASHED, 1, DomainState.OFF),
     ],
@@ -200,6 +201,7 @@ def test_states(state: int, reason: int, told: DomainState) -> None:
         (VmElement(fault_domain="²"), "fault-domain='²' is not a number"),
         (VmElement(size="nan"), "size='nan' is not an amount"),
         (VmElement(size="big"), "size='big' is not an amount"),
+        (VmElement(addresses=("10.0.0.4",) * 65), "it has 65 addresses: write 64 at most"),
     ],
 )
 def test_what_an_operator_has_written_wrongly(element: VmElement, said: str) -> None:

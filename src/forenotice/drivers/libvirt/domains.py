@@ -184,8 +184,8 @@ def _disks(root: ElementTree.Element, written: ElementTree.Element | None) -> It
 def _bytes(text: str | None) -> int | None:
     if text is None:
         return None
-    if not (text.isascii() and text.isdecimal()):
-        raise DefinitionError(f"size={text!r} of a disk is not a number of bytes")
+    if not (text.isascii() and text.isdecimal() and len(text) < 20):
+        raise DefinitionError(f"size={text[:80]!r} of a disk is not a number of bytes")
     return int(text)
 
 

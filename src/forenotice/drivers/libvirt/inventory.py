@@ -9,7 +9,7 @@ from typing import Any
 import libvirt
 
 from forenotice.core import errors
-from forenotice.core.fleet import ScopeKind
+from forenotice.core.fleet import MAX_ADDRESSES, ScopeKind
 from forenotice.core.inventory import NO_FACTS, Domain, DomainFacts, DomainState, Listed
 from forenotice.drivers.libvirt import domains
 from forenotice.drivers.libvirt.connections import Call, Connections
@@ -19,8 +19,11 @@ CONNECT_SECONDS, LIST_SECONDS = 2.0, 20.0
 """How long a host is waited for; a connection that takes longer is there the next time."""
 READ_AGAIN = 600.0
 """Seconds after which a domain's XML is read again, in case an event was missed."""
-ARRIVING = frozenset({libvirt.VIR_DOMAIN_PAUSED_MIGRATION, libvirt.VIR_DOMAIN_PAUSED_STARTING_UP})
-"""Why a domain is paused that is being migrated to this host, or has not begun to run."""
+ARRIVING = frozenset(
+    {libvirt.VIR_DOMAIN_PAUSED_MIGRATION, libvirt.VIR_DOMAIN_PAUSED_STARTING_UP, libvirt.VIR_DOMAIN_PAUSED_POSTCOPY}
+)
+"""Why a domain is paused that is being migrated, or has not begun to run. After post-copy it runs at its new host while
+the former one still sends its memory."""
 OFF = frozenset({libvirt.VIR_DOMAIN_SHUTOFF, libvirt.VIR_DOMAIN_CRASHED})
 MACHINE = re.compile(r"<host>\s*<uuid>([-0-9A-Fa-f]+)</uuid>")
 YES_OR_NO = {"yes": True, "no": False}
@@ -198,6 +201,8 @@ def facts(element: domains.VmElement) -> DomainFacts:
         raise errors.RefusedError(f"kind={element.kind[:80]!r} is no kind of a group: write one of {', '.join(kinds)}")
     if element.spot not in ("", *YES_OR_NO):
         raise errors.RefusedError(f"spot={element.spot[:80]!r} is neither yes nor no")
+    if len(element.addresses) > MAX_ADDRESSES:
+        raise errors.RefusedError(f"it has {len(element.addresses)} addresses: write {MAX_ADDRESSES} at most")
     return DomainFacts(
         group=element.group or None,
         kind=ScopeKind(element.kind) if element.kind else None,

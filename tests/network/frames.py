@@ -73,6 +73,20 @@ def advert(source: str, sender: str, target: str, to: str = ALL_NODES) -> bytes:
     return icmpv6(source, sender, ADVERT, struct.pack("!I", OVERRIDE) + ip(target) + b"\x02\x01" + mac(source), to)
 
 
+def fragments(source: str, sender: str, body: bytes, *, first: int, kind: int, to: str = ALL_NODES) -> list[bytes]:
+    """The same IPv6 packet in two; `kind` is what the first has after the fragment's own header."""
+    parts = ((0, 1, body[:first]), (first, 0, body[first:]))
+    return [
+        ethernet(source, IPV6, _ipv6(sender, to, 44, struct.pack("!BBHI", kind, 0, offset | more, 7) + part))
+        for offset, more, part in parts
+    ]
+
+
+def payload(frame: bytes) -> bytes:
+    """What an IPv6 packet carries."""
+    return frame[54 : 54 + int.from_bytes(frame[18:20], "big")]
+
+
 def solicit(source: str, sender: str, target: str) -> bytes:
     return icmpv6(source, sender, SOLICIT, bytes(4) + ip(target))
 

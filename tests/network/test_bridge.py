@@ -50,9 +50,17 @@ def test_each_vm_gets_its_own_document(bridge: Network) -> None:
     assert bridge.web.reaches(bridge.outside.addresses[0])
 
 
-@pytest.mark.parametrize(("attacker", "version"), [("db", 4), ("db", 6), ("stranger", 4), ("stranger", 6)])
+def enemy(bridge: Network, role: str) -> tuple[Machine, dict[str, object]]:
+    """Who attacks, and what the rules know of it."""
+    if role == "uplink":
+        return bridge.stranger, {"uplinks": ("tap-x",)}
+    return getattr(bridge, role), {}
+
+
+@pytest.mark.parametrize("version", [4, 6])
+@pytest.mark.parametrize("attacker", ["db", "stranger", "uplink"])
 def test_a_spoofed_address_gets_nothing(bridge: Network, attacker: str, version: int) -> None:
-    thief: Machine = getattr(bridge, attacker)
+    thief, known = enemy(bridge, attacker)
     stolen, at = (bridge.web.addresses[0], ENDPOINT) if version == 4 else (bridge.web.addresses[1], ENDPOINT6)
     # The owner is away, so that nobody contradicts.
     bridge.web.run("ip", "link", "set", "eth0", "down")
@@ -64,7 +72,7 @@ def test_a_spoofed_address_gets_nothing(bridge: Network, attacker: str, version:
         thief.ask("events", source=stolen, at=at, body=APPROVAL.decode())
         assert [each.vm for each in bridge.server.guests.approvals] == ["web-0"]
 
-        bridge.load()
+        bridge.load(**known)
         bridge.server.guests.approvals.clear()
         polls = bridge.server.server.counters.polls_2xx
         assert_silence(
@@ -97,6 +105,10 @@ CLAIMS = [
     ("stranger", "another VM", 4, "host", False),
     ("stranger", "another VM", 4, "host", True),
     ("stranger", "another VM", 6, "host", True),
+    ("stranger", "another VM", 4, "db", False),
+    ("uplink", "the endpoint", 4, "web", False),
+    ("uplink", "another VM", 4, "host", False),
+    ("uplink", "another VM", 6, "host", False),
 ]
 
 
@@ -104,7 +116,7 @@ CLAIMS = [
 def test_a_claim_to_anothers_address_diverts_nothing(
     bridge: Network, attacker: str, claim: str, version: int, believer: str, tagged: bool
 ) -> None:
-    liar: Machine = getattr(bridge, attacker)
+    liar, known = enemy(bridge, attacker)
     victim: Machine = getattr(bridge, believer)
     pairs = {
         "the endpoint": (ENDPOINT, ENDPOINT6),
@@ -112,7 +124,8 @@ def test_a_claim_to_anothers_address_diverts_nothing(
         "another VM": bridge.web.addresses,
     }
     address = pairs[claim][version == 6]
-    assert bridge.web.reaches(bridge.host.addresses[version == 6])
+    peer = bridge.host if victim is bridge.web else victim
+    assert bridge.web.reaches(peer.addresses[version == 6])
     before = until(lambda: victim.neighbour(address))
     assert before == (bridge.web.mac if claim == "another VM" else bridge.host.mac)
     sender = frames.link_local(liar.mac)
@@ -131,7 +144,7 @@ def test_a_claim_to_anothers_address_diverts_nothing(
 
     until(lambda: told() == liar.mac, what=f"without rules {attacker} diverts {address}")
     victim.run("ip", "neigh", "flush", "all")
-    bridge.load()
+    bridge.load(**known)
     assert bridge.web.ask(at=(ENDPOINT, ENDPOINT6)[version == 6]) == "web-0"
     for _ in range(5):
         lie()
@@ -215,6 +228,12 @@ def test_what_a_vm_may_send(bridge: Network) -> None:
         "another's with a priority": frames.tagged(frames.arp(mac, other)),
         "another's in two tags": frames.tagged(frames.tagged(frames.arp(mac, other))),
     }
+    # What the rules look for is in the second fragment.
+    options = bytes((17, 0, 1, 4, 0, 0, 0, 0))
+    offer = options + frames.payload(frames.udp(mac, own6, frames.ALL_NODES, (547, 546)))
+    lie = frames.payload(frames.advert(mac, own6, other6))
+    forbidden["a DHCPv6 server's offer behind options"] = frames.fragments(mac, own6, offer, first=8, kind=60)[0]
+    forbidden["another's advertisement, its first bytes"] = frames.fragments(mac, own6, lie, first=8, kind=58)[0]
     for name, frame in (allowed | forbidden).items():
         assert bridge.arrives(bridge.web, frame, bridge.db), f"without rules: {name}"
     bridge.load()
@@ -240,28 +259,29 @@ def test_what_others_on_the_bridge_may_send(bridge: Network) -> None:
         "the same as a reply": frames.arp(mac, ENDPOINT, target=bridge.db.addresses[0]),
         "the same with a priority": frames.tagged(frames.arp(mac, ENDPOINT)),
         "the same in two tags": frames.tagged(frames.tagged(frames.arp(mac, ENDPOINT))),
+        "the same in two tags, one for the bridge": frames.tagged(frames.tagged(frames.arp(mac, ENDPOINT)), 1),
+        "the same in two tags, one for the guest": frames.tagged(frames.tagged(frames.arp(mac, ENDPOINT), 1)),
         "the endpoint's neighbour advertisement": frames.advert(mac, own6, ENDPOINT6),
         "the endpoint's IPv4": frames.udp(mac, ENDPOINT, everybody, (80, 4000)),
         "the endpoint's IPv6": frames.udp(mac, ENDPOINT6, "ff02::1", (80, 4000)),
-        "a VM's MAC": frames.arp(bridge.web.mac, own),
     }
-    for name, frame in (allowed | forbidden).items():
+    as_a_vm = {
+        "a VM's MAC": frames.arp(bridge.web.mac, own),
+        "a VM's ARP": frames.arp(mac, other),
+        "a VM's IPv4": frames.udp(mac, other, everybody, (4000, 4000)),
+        "a VM's IPv6": frames.udp(mac, other6, "ff02::1", (4000, 4000)),
+        "a VM's neighbour advertisement": frames.advert(mac, own6, other6),
+    }
+    every = allowed | forbidden | as_a_vm
+    for name, frame in every.items():
         assert bridge.arrives(bridge.stranger, frame, bridge.db), f"without rules: {name}"
     bridge.load()
-    found = {name: bridge.arrives(bridge.stranger, frame, bridge.db) for name, frame in (allowed | forbidden).items()}
-    assert found == dict.fromkeys(allowed, True) | dict.fromkeys(forbidden, False)
+    found = {name: bridge.arrives(bridge.stranger, frame, bridge.db) for name, frame in every.items()}
+    assert found == {name: name in allowed for name in every}
     # An uplink may bring a VM that has moved to another host, but the endpoint is here all the same.
     bridge.load(uplinks=("tap-x",))
-    moved = {"a VM's MAC": frames.arp(bridge.web.mac, own), "a VM's ARP": frames.arp(mac, other)}
-    found = {name: bridge.arrives(bridge.stranger, frame, bridge.db) for name, frame in (moved | forbidden).items()}
-    assert [name for name, arrived in found.items() if arrived] == [*moved, "the endpoint's IPv4"]
-    # This machine believes the port of its VM.
-    bridge.forget()
-    assert bridge.web.ask() == "web-0"
-    bridge.stranger.raw.send(frames.arp(mac, other))
-    bridge.stranger.raw.send(frames.advert(mac, own6, other6))
-    assert bridge.stranger.reaches(bridge.host.addresses[0])
-    assert bridge.host.neighbour(other) in (bridge.web.mac, None)
+    found = {name: bridge.arrives(bridge.stranger, frame, bridge.db) for name, frame in every.items()}
+    assert found == {name: name in {*allowed, *as_a_vm, "the endpoint's IPv4"} for name in every}
 
 
 def test_nobody_else_reaches_the_endpoint(bridge: Network) -> None:
@@ -302,6 +322,9 @@ def test_a_vms_address_is_of_no_use_outside_the_bridge(bridge: Network, version:
 
     assert is_answered()
     bridge.load()
+    assert not is_answered()
+    # Nor if somebody takes that interface for a bridge.
+    bridge.host.run("nft", "-f", "-", input=bridge.ruleset(bridges=("br0", "eth1")).text())
     assert not is_answered()
 
 

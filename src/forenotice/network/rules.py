@@ -2,7 +2,8 @@
 
 Three kinds of callers: *ports* of VMs, which send with their own addresses only; *uplinks*, which lead to other
 machines; and strangers, all other ports of all bridges. The last two may do as they like, but for what would make them
-a VM or the endpoint. The rules need no name of a stranger, so a port that appears later is one.
+a VM or the endpoint. The rules need no name of a stranger, so a port that appears later is one. Through an uplink comes
+what a VM sends that has moved; this machine itself does not believe it.
 """
 
 import ipaddress
@@ -22,8 +23,8 @@ REMOVAL = "".join(f"table {family} {NAME}\ndelete table {family} {NAME}\n" for f
 """Of a table that may not be there: it is made first."""
 ADVERT = "icmpv6 type nd-neighbor-advert @th,64,128"
 """A neighbour advertisement by its target; nftables before 1.0.7 has no word for that."""
-NESTED_TAGS = "@ll,96,16 { 0x8100, 0x88a8 } @ll,116,12 0 @ll,128,16 { 0x8100, 0x88a8 }"
-"""A tag of VLAN 0 before another: guests take it off, and our rules would not see what is inside."""
+NESTED_TAGS = "@ll,96,16 { 0x8100, 0x88a8 } @ll,128,16 { 0x8100, 0x88a8 }"
+"""A tag before another: our rules do not see what is inside. Guests take off those of VLAN 0, and bridges their own."""
 
 IP = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -120,19 +121,31 @@ def _bridge_table(rules: Ruleset) -> Iterator[str]:
         "ether type ip udp sport 67 drop",
         "ether type ip6 udp sport 547 drop",
         "ether type ip6 icmpv6 type { nd-router-advert, nd-redirect } drop",
+        # The rest of the headers, or what an advertisement says, can be in the next fragment.
+        "ether type ip6 frag nexthdr { 0, 43, 44, 60 } drop",
+        "ether type ip6 exthdr frag exists icmpv6 type nd-neighbor-advert drop",
     )
     for port in rules.ports:
         yield f"\t# VM {port.vm}"
         yield _chain(f"port_{port.port}", *_own(port))
     yield _chain(
+        "as_a_vm",
+        "meta protocol arp arp saddr ip @addresses4 drop",
+        "meta protocol ip ip saddr @addresses4 drop",
+        "meta protocol ip6 ip6 saddr @addresses6 drop",
+        f"meta protocol ip6 {ADVERT} @targets drop",
+    )
+    yield _chain(
         "stranger",
         *(f"meta protocol arp arp saddr ip {ip} drop" for ip in endpoints[4]),
         *(f"meta protocol ip6 {ADVERT} {_hex(ip)} drop" for ip in endpoints[6]),
         *(f"meta protocol ip6 ip6 saddr {ip} drop" for ip in endpoints[6]),
-        f"{NESTED_TAGS} drop",
+        f"{NESTED_TAGS} @ll,116,12 0 drop",
+        f"{NESTED_TAGS} @ll,148,12 0 drop",
         *([f"iifname {_names(rules.uplinks)} return"] if rules.uplinks else []),
         *(f"meta protocol ip ip saddr {ip} drop" for ip in endpoints[4]),
         "ether saddr @macs drop",
+        "goto as_a_vm",
     )
     verdicts = ", ".join(f'"{port.port}" : goto port_{port.port}' for port in rules.ports)
     yield _chain(
@@ -141,16 +154,12 @@ def _bridge_table(rules: Ruleset) -> Iterator[str]:
         *([f"iifname vmap {{ {verdicts} }}"] if verdicts else []),
         "goto stranger",
     )
-    # Of a VM that runs here, this machine believes its own port only.
-    yield _chain(
-        "input",
-        "type filter hook input priority -200; policy accept;",
-        *([f"iifname {_names(port.port for port in rules.ports)} accept"] if rules.ports else []),
-        "meta protocol arp arp saddr ip @addresses4 drop",
-        "meta protocol ip ip saddr @addresses4 drop",
-        "meta protocol ip6 ip6 saddr @addresses6 drop",
-        f"meta protocol ip6 {ADVERT} @targets drop",
-    )
+    if rules.uplinks:
+        yield _chain(
+            "input",
+            "type filter hook input priority -200; policy accept;",
+            f"iifname {_names(rules.uplinks)} goto as_a_vm",
+        )
     # What is for the endpoint is for this machine alone.
     yield _chain(
         "forward",
@@ -202,6 +211,8 @@ def _inet_table(rules: Ruleset) -> Iterator[str]:
         "type filter hook input priority filter - 10; policy accept;",
         'iifname "lo" accept',
         *(f"iifname != {bridges} {_called(at)} drop" for at in open_to_vms),
+        # What comes from anything else has not passed the rules of bridges.
+        *(f'meta iifkind != "bridge" {_called(at)} drop' for at in open_to_vms),
         *(f"{_called(at)} {_from_vms(at, others=True)} drop" for at in open_to_vms),
     )
     yield "}"

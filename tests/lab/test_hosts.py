@@ -75,6 +75,23 @@ def test_nothing_of_a_host_is_seen_outside_or_left_behind(place: Path) -> None:
     assert host.processes() == []
 
 
+def test_a_host_where_libvirtd_has_never_run(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The packages make no /var/lib/libvirt. The host sees one, among what there is; on the machine there is none."""
+    var = place / "var"
+    (var / "other" / "kept").mkdir(parents=True)
+    (var / "link").symlink_to("other")
+    monkeypatch.setitem(hosts.PLACES, str(var / "libvirt"), "more")
+    with Host.start("host-a", place / "a", bound=True) as host:
+        (place / "a" / "more" / "own").touch()
+        seen = Path(f"/proc/{host.pid}/root{var}")
+        assert {path.relative_to(seen).as_posix() for path in seen.rglob("*")} == {
+            *("link", "other", "other/kept"),
+            *("libvirt", "libvirt/own"),
+        }
+        assert (seen / "link" / "kept").is_dir()
+        assert sorted(path.name for path in var.iterdir()) == ["link", "other"]
+
+
 def test_a_libvirtd_that_is_killed_leaves_the_rest_running(host: Host) -> None:
     first = host.libvirtd
     host.kill_libvirtd()

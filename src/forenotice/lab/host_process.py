@@ -54,21 +54,29 @@ def _mount(order: dict[str, Any]) -> None:
     _call("proc", "/proc", "proc")
     # Shows the network devices of this namespace, and no control groups.
     _call("sysfs", "/sys", "sysfs")
-    _cover_run()
+    # Without what the machine's daemons have there: libvirtd must not talk to its systemd, nor share locks.
+    _cover("/run", HIDDEN)
+    os.mkdir("/run/libvirt", 0o755)
+    os.mkdir("/run/lock", 0o1777)
     for target, source in order["directories"].items():
+        if os.path.isdir(source) and not os.path.exists(target):
+            # Where libvirtd has never run. Nothing is made there on the machine itself, where it would stay.
+            _cover(os.path.dirname(target))
+            os.mkdir(target, 0o755)
         _call(source, target, None, MS_BIND)
 
 
-def _cover_run() -> None:
-    """A /run without what the machine's daemons have there: libvirtd must not talk to its systemd, nor share locks."""
-    old = os.open("/run", os.O_RDONLY | os.O_DIRECTORY)
-    kept = [entry.name for entry in os.scandir(old) if entry.is_dir(follow_symlinks=False)]
-    _call("tmpfs", "/run", "tmpfs", 0, "mode=755")
-    os.mkdir("/run/libvirt", 0o755)
-    os.mkdir("/run/lock", 0o1777)
-    for name in set(kept) - HIDDEN:
-        os.mkdir(f"/run/{name}", 0o755)
-        _call(f"/proc/self/fd/{old}/{name}", f"/run/{name}", None, MS_BIND | MS_REC)
+def _cover(place: str, hidden: frozenset[str] = frozenset()) -> None:
+    """Mount a directory there in which more can be made, with the directories that are there, but for the hidden."""
+    old = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+    kept = [entry for entry in os.scandir(old) if entry.name not in hidden]
+    _call("tmpfs", place, "tmpfs", 0, "mode=755")
+    for entry in kept:
+        if entry.is_symlink():
+            os.symlink(os.readlink(entry.name, dir_fd=old), f"{place}/{entry.name}")
+        elif entry.is_dir():
+            os.mkdir(f"{place}/{entry.name}", 0o755)
+            _call(f"/proc/self/fd/{old}/{entry.name}", f"{place}/{entry.name}", None, MS_BIND | MS_REC)
     os.close(old)
 
 

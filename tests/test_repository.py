@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from fnmatch import fnmatch
@@ -175,7 +176,14 @@ def test_scripts_can_be_run(script: str) -> None:
 
 
 def test_packages_that_cannot_be_installed_are_named(tmp_path: Path) -> None:
-    """As somebody who is not root, with none of the system's programs but those in /usr/sbin."""
+    """As somebody who is not root, with none of the system's programs but those in /usr/sbin, nor Python's headers."""
+    script = tmp_path / "clone" / "scripts" / "system-packages"
+    python = tmp_path / "clone" / ".venv" / "bin" / "python"
+    for file in (script, python):
+        file.parent.mkdir(parents=True)
+    script.symlink_to(ROOT / "scripts" / "system-packages")
+    python.write_text(f"""#!/bin/sh\nexec {sys.executable} -c "import sysconfig; sysconfig.get_path = str; $2"\n""")
+    python.chmod(0o755)
     for program in ("bash", "grep", "head"):
         (tmp_path / program).symlink_to(str(shutil.which(program)))
     (tmp_path / "busybox").symlink_to("/bin/cat")
@@ -183,7 +191,7 @@ def test_packages_that_cannot_be_installed_are_named(tmp_path: Path) -> None:
     (tmp_path / "id").chmod(0o755)
 
     def run(task: str, **env: str) -> tuple[int, str]:
-        command = [str(tmp_path / "bash"), str(ROOT / "scripts/system-packages"), task]
+        command = [str(tmp_path / "bash"), str(script), task]
         done = subprocess.run(
             command, env={"PATH": str(tmp_path), **env}, capture_output=True, text=True, timeout=60, check=False
         )
@@ -193,7 +201,10 @@ def test_packages_that_cannot_be_installed_are_named(tmp_path: Path) -> None:
     code, said = run("lab")
     assert code == 1
     named = said.partition("apt-get install --no-install-recommends ")[2].split()
-    assert {"libvirt-clients", "qemu-utils", "busybox-static", "pkg-config"} <= set(named)
+    headers = "python{}.{}-dev".format(*sys.version_info)
+    assert {"libvirt-clients", "qemu-utils", "busybox-static", "pkg-config", headers} <= set(named)
+    code, said = run("libvirt")
+    assert (code, headers in said, "qemu-utils" in said) == (1, True, False)
     assert [run("test")[0], run("test", CI="true")[0]] == [0, 1]
 
 

@@ -10,6 +10,6 @@ try:
     import libvirt as _library  # noqa: F401 - whether it is there
 except ImportError as error:
     raise errors.RefusedError(
-        f"libvirt cannot be used ({error}): with libvirt-dev, pkg-config and gcc there, "
+        f"libvirt cannot be used ({error}): apt-get install libvirt-dev pkg-config gcc python3-dev, and then "
         "pip install 'forenotice[libvirt]'"
     ) from None

@@ -16,7 +16,7 @@ import libvirt
 import libvirt_qemu
 import pytest
 from tests.acceptance.running import until
-from tests.drivers.libvirt.pair import START, Pair, done, failure, kept, live, uuid_of, waiting
+from tests.drivers.libvirt.pair import DISK, START, Pair, done, failure, kept, live, uuid_of, waiting
 
 from forenotice.core.driver_calls import Finished, NotYet, Outcome, Task
 from forenotice.core.operations import Kind
@@ -468,6 +468,65 @@ def test_a_qcow2_disk_is_made_new_upon_its_base(pair: Pair) -> None:
     assert f"backing file: {base}" in info.stdout
     assert "2 MiB" in info.stdout
     assert disk.read_bytes() != before or disk.stat().st_size > 0
+
+
+LOCAL = "/var/lib/libvirt/local"
+"""Of which each host has its own."""
+
+
+def make_directory(pair: Pair, host: Host) -> None:
+    def make(link: Any) -> None:
+        target = f"<target><path>{LOCAL}</path></target>"
+        pool = link.storagePoolDefineXML(f"<pool type='dir'><name>local</name>{target}</pool>")
+        pool.build()
+        pool.undefine()
+
+    pair.ask(host, make)
+
+
+def test_an_ephemeral_disk_of_the_host_itself_is_made_new_elsewhere_and_deleted_here(pair: Pair) -> None:
+    path = f"{LOCAL}/web-0-vdb"
+    make_directory(pair, pair.a)
+    disks.make_new(pair.on(pair.a), [NewDisk(path=path, size=1 << 20, format="raw")], 30)
+    disk = DISK.format(format="raw", path=path, target="vdb")
+    domain = pair.make("web-0", disks={}, more=disk)
+    task = pair.task(Kind.REDEPLOY, "web-0", grace=600)
+    assert "the disk vdb of web-0 on host-b: cannot open directory" in failure(pair.carry_out(task))
+    assert state(domain) == RUNNING, "nothing was ended"
+    make_directory(pair, pair.b)
+    driver = pair.driver()
+    call = Running(driver, task)
+    until(lambda: kept(domain).mark is not None)
+    driver.stop()
+    assert isinstance(call.outcome(), NotYet)
+    # As if it had been killed after this.
+    disks.delete(pair.on(pair.a), kept(domain).ephemeral, 30)
+    done(pair.carry_out(replace(task, shutdown_timeouts={"web-0": timedelta(0)})))
+    assert state(pair.domain("web-0", pair.b)) == RUNNING
+    assert disks.exists(pair.on(pair.b), path)
+    back = pair.task(Kind.REDEPLOY, "web-0", operation="o-2", address=pair.b.uri)
+    done(pair.carry_out(replace(back, target_addresses={"web-0": pair.a.uri})))
+    assert state(pair.domain("web-0", pair.a)) == RUNNING
+    assert [disks.exists(pair.on(host), path) for host in (pair.a, pair.b)] == [True, False]
+
+
+def test_a_vm_that_has_left_its_host_waits_for_the_other_one(pair: Pair) -> None:
+    domain = pair.make("web-0", disks={})
+    task = pair.task(Kind.REDEPLOY, "web-0", grace=600)
+    call = Running(pair.driver(patience=0.1), task)
+    until(lambda: kept(domain).mark is not None)
+    pair.b.kill_libvirtd()
+    try:
+        domain.destroy()
+        said = waiting(call.outcome())
+        why = "the domain has ended on its host and is about to run on another, but host-a or host-b does not answer"
+        assert said == {"web-0": why}
+        assert pair.domain("web-0", pair.a) is None
+        assert waiting(pair.carry_out(replace(task, waiting=said), patience=0.1)) == said
+    finally:
+        pair.b.restart_libvirtd()
+    done(pair.carry_out(replace(task, waiting=said)))
+    assert state(pair.domain("web-0", pair.b)) == RUNNING
 
 
 def test_a_pool_that_is_not_active_serves_too(pair: Pair) -> None:

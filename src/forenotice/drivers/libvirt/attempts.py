@@ -29,6 +29,11 @@ PATIENCE = 20.0
 """Seconds for a libvirtd that has gone to come back, within one try."""
 END, START = "end", "start"
 """Steps of a mark: the domain is to end, and is then started."""
+PAUSED = "the domain is paused"
+ENDED = "the domain has ended and is about to be removed"
+LEFT = "the domain has ended on its host and is about to run on another"
+UNFINISHED = (PAUSED, ENDED, LEFT)
+"""States in which no VM is left when a host does not answer: it waits until the host does."""
 
 Facts = Mapping[str, object]
 Work = Callable[[str], Facts | None]
@@ -92,8 +97,10 @@ class Attempt:
         self.task = task
         self.config = parts.config
         self.surroundings = parts.surroundings
-        self.unfinished: dict[str, str] = {}
-        """By VM: in what state it must not be left when its host does not answer. It waits until the host does."""
+        self.unfinished = {
+            vm: state for vm, why in task.waiting.items() for state in UNFINISHED if why.startswith(state)
+        }
+        """By VM, as far as calls before this one have said so, and in this one."""
         self._parts = parts
         self._deadline = parts.runtime.monotonic() + parts.config.time_limit.total_seconds()
 
@@ -315,7 +322,8 @@ class Attempt:
             case WaitingError():
                 return Result(vm=vm, record={}, waiting=_reason(error), pause=error.pause)
             case UnreachableError() if vm in self.unfinished:
-                why = f"{self.unfinished[vm]}, but {self.task.host} does not answer"
+                hosts = " or ".join(filter(None, (self.task.host, self.task.targets.get(vm))))
+                why = f"{self.unfinished[vm]}, but {hosts} does not answer"
                 return Result(vm=vm, record={}, waiting=why, pause=WaitingError.pause)
         begun = self.monotonic if begun is None else begun
         return Result(vm=vm, record=self._record(vm, begun, {}), failure=_reason(error))

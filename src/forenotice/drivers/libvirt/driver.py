@@ -11,15 +11,23 @@ from forenotice.core.driver_calls import Outcome, Task
 from forenotice.core.operations import Kind
 from forenotice.drivers import command, file
 from forenotice.drivers.libvirt import disks, host_reboot, machines, moves
-from forenotice.drivers.libvirt.attempts import PATIENCE, Attempt, Facts, FailedError, NotedError, Parts, Result
+from forenotice.drivers.libvirt.attempts import (
+    ENDED,
+    PATIENCE,
+    PAUSED,
+    Attempt,
+    Facts,
+    FailedError,
+    NotedError,
+    Parts,
+    Result,
+)
 from forenotice.drivers.libvirt.connections import Connections, HostError
 from forenotice.drivers.surroundings import Surroundings
 from forenotice.runtime import Runtime
 
 FREEZE, FROZEN = "freeze", "frozen"
 """Steps of a mark: the domain is to be paused; it is or was paused. The second is written before it goes on."""
-PAUSED = "the domain is paused"
-ENDED = "the domain has ended and is about to be removed"
 
 
 class LibvirtDriver:
@@ -83,9 +91,7 @@ def _restart(attempt: Attempt, vm: str) -> None:
 def _remove(attempt: Attempt, vm: str) -> None:
     """In two calls: that there is no domain means that it was removed only if the first one has ended it."""
     machine = attempt.source(vm)
-    ended = attempt.task.waiting.get(vm, "").startswith(ENDED)
-    if ended:
-        attempt.unfinished[vm] = ENDED
+    ended = vm in attempt.unfinished
     look = machine.look()
     if look is None and ended:
         return
@@ -109,8 +115,6 @@ def _host_update(attempt: Attempt) -> list[Result]:
 
 
 def _mark_to_freeze(attempt: Attempt, vm: str) -> None:
-    if attempt.task.waiting.get(vm, "").startswith(PAUSED):
-        attempt.unfinished[vm] = PAUSED
     machine = attempt.source(vm)
     look = attempt.require(machine)
     if not look.is_active or look.live_mark(attempt.task.operation):

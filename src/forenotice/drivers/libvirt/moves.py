@@ -1,6 +1,7 @@
 """Operations that move a VM to another host: alive, or ended here and started there."""
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -8,8 +9,9 @@ from typing import Any
 import libvirt
 
 from forenotice.drivers.libvirt import disks, domains, machines
-from forenotice.drivers.libvirt.attempts import END, Attempt, Facts, FailedError, WaitingError
+from forenotice.drivers.libvirt.attempts import END, LEFT, Attempt, Facts, FailedError, WaitingError
 from forenotice.drivers.libvirt.connections import ANSWER_SECONDS, Call, Connection, HostError, UnreachableError
+from forenotice.drivers.libvirt.disks import DiskError
 from forenotice.drivers.libvirt.domains import Definition, Mark, NewDisk
 from forenotice.drivers.libvirt.machines import Look, Machine
 from forenotice.programs import process
@@ -72,7 +74,9 @@ def redeploy(attempt: Attempt, vm: str, *, fenced: bool = False) -> Facts:
             mark = _prepared(attempt, source, here, target, there, fenced=fenced)
         if here is not None:
             attempt.end(source, here)
+            _delete_own(source, target, here.definition)
             leave(source)
+        attempt.unfinished[vm] = LEFT
         mark = attempt.start(target, mark)
     attempt.await_life(target, mark)
     attempt.settle(target, mark)
@@ -214,9 +218,13 @@ def _prepared(
     require_room(target, definition)
     _require_disks(attempt, target, definition)
     disks.require_usable(vm, definition.ephemeral)
-    new = tuple(_new_disk(source, target, disk, fenced=fenced) for disk in definition.ephemeral)
     operation = attempt.task.operation
     mark = there.kept_mark(operation) if there is not None else None
+    # An earlier call may have deleted them.
+    described = {} if mark is None else {disk.path: disk for disk in mark.disks}
+    new = tuple(
+        described.get(disk.path) or _new_disk(source, target, disk, fenced=fenced) for disk in definition.ephemeral
+    )
     if mark is None and look is not None:
         # An earlier call may have ended it.
         mark = look.kept_mark(operation) or attempt.new_mark(source, look, END)
@@ -233,16 +241,36 @@ def _require_disks(attempt: Attempt, target: Machine, definition: Definition) ->
         raise FailedError(f'{target.vm} would lose {names}: with storage = "copied" only a live migration moves disks')
     if attempt.config.storage == "checked":
         for disk in definition.persistent:
-            if disk.type == "file" and not disks.exists(target.connection, disk.path):
+            with _storage(target, disk):
+                found = disk.type != "file" or disks.exists(target.connection, disk.path)
+            if not found:
                 raise FailedError(f"{target.host} has no {disk.path}, the disk {disk.target} of {target.vm}")
 
 
+@contextlib.contextmanager
+def _storage(target: Machine, disk: domains.Disk) -> Iterator[None]:
+    """FailedError: the target has no place for a disk, for instance no such directory."""
+    try:
+        yield
+    except HostError as error:
+        raise FailedError(f"the disk {disk.target} of {target.vm} on {target.host}: {error.message}") from None
+
+
 def _new_disk(source: Machine, target: Machine, disk: domains.Disk, *, fenced: bool) -> NewDisk:
+    with _storage(target, disk):
+        there = disks.describe(target.connection, disk)
     found = None if fenced else disks.describe(source.connection, disk)
     if found is None and disk.size is not None:
         found = NewDisk(path=disk.path, size=disk.size, format=disk.format)
-    found = found or disks.describe(target.connection, disk)
+    found = found or there
     if found is None:
         why = "write it into the domain's metadata"
         raise FailedError(f"the size of the ephemeral disk {disk.target} of {target.vm} is not known: {why}")
     return found
+
+
+def _delete_own(source: Machine, target: Machine, definition: Definition) -> None:
+    """Those ephemeral disks that the target does not see. What cannot be deleted stays: the VM is not kept waiting."""
+    with contextlib.suppress(HostError, UnreachableError, DiskError):
+        own = [disk for disk in definition.ephemeral if not disks.exists(target.connection, disk.path)]
+        disks.delete(source.connection, own, ANSWER_SECONDS)

@@ -474,6 +474,8 @@ class Connection(asyncio.Protocol):
 
     def _approve(self, request: Request, guest: Guest, scope: PublishedScope) -> None:
         listening = self.endpoint.listening
+        # It has polled what it approves; perhaps from the process before this one.
+        guest.polled = listening.now
         try:
             event_ids = approvals.parse(request.body)
         except errors.RefusedError as refusal:

@@ -121,7 +121,7 @@ class Guest:
     approvals_full_at: float = 0.0
     """Its two rate buckets."""
     polled: float = NEVER
-    """When it last polled, to the second; kept nowhere else."""
+    """When it last polled or approved, to the second; kept nowhere else."""
 
     @property
     def name(self) -> str:
@@ -149,7 +149,7 @@ class PublishedFleet:
         self._facts: dict[tuple[object, ...], fleet.Facts] = {}
 
     def polled(self, vm: str) -> datetime | None:
-        """When a VM last polled this process since it was started. From any thread: it only looks."""
+        """When a VM last polled this process, or approved here, since it started. From any thread: it only looks."""
         guest = self.by_name.get(vm)
         return None if guest is None or guest.polled == NEVER else datetime.fromtimestamp(guest.polled, UTC)
 

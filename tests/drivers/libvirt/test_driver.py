@@ -686,6 +686,20 @@ def test_a_host_reboot_ends_its_vms_runs_the_program_and_starts_them_again(pair:
     assert before[0] < number(pair, "web-0") < number(pair, "web-1"), "started in order"
 
 
+def test_a_service_that_stops_while_guests_shut_down_for_a_host_reboot_starts_them_later(pair: Pair) -> None:
+    quick, slow, driver = pair.make("web-0", disks={}), pair.make("web-1", disks={}), pair.driver()
+    grace = {"web-0": timedelta(0), "web-1": timedelta(minutes=10)}
+    task = pair.task(Kind.HOST_REBOOT, "web-0", "web-1", shutdown_timeouts=grace)
+    call = Running(driver, task)
+    until(lambda: state(quick) == SHUTOFF)
+    driver.stop()
+    outcome = call.outcome()
+    assert isinstance(outcome, NotYet)
+    assert outcome.done == ()
+    done(pair.carry_out(replace(task, shutdown_timeouts=dict.fromkeys(grace, timedelta(0)))))
+    assert (state(quick), state(slow)) == (RUNNING, RUNNING)
+
+
 def test_a_host_that_cannot_be_rebooted_has_its_vms_again(pair: Pair) -> None:
     domain = pair.make("web-0", disks={})
     before = number(pair, "web-0")

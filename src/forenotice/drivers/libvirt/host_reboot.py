@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from forenotice.drivers.libvirt.attempts import END, START, Attempt, FailedError, Result
+from forenotice.drivers.libvirt.attempts import END, START, Attempt, FailedError, Result, StoppedError
 from forenotice.drivers.libvirt.connections import UnreachableError
 from forenotice.drivers.libvirt.domains import Mark
 from forenotice.programs import process
@@ -33,7 +33,9 @@ class _HostReboot:
             results |= {vm: attempt.serve(vm, self._begin_to_end) for vm in vms if vm in self._running}
             results |= self._by_vm(attempt.serve_each(list(self._ended), self._finish_to_end))
         if any(result.waiting is not None for result in results.values()):
-            return list(results.values())
+            # What has ended is not done: somebody has to start it again.
+            begun = [vm for vm in vms if results[vm].is_done]
+            return list((results | {vm: attempt.result_of(vm, StoppedError()) for vm in begun}).values())
         failed = [result for result in results.values() if not result.is_done]
         why = self._reboot() if not failed else f"the host was not rebooted because of {failed[0].vm}"
         for vm in [vm for vm in vms if vm in self._ended]:

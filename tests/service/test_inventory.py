@@ -17,7 +17,7 @@ from forenotice.core import errors
 from forenotice.core.draft import World
 from forenotice.core.fleet import DriftKind, VmState
 from forenotice.core.inventory import DomainFacts, DomainState, Inventory, Rule, observe
-from forenotice.core.operations import Kind
+from forenotice.core.operations import Kind, Status
 from forenotice.core.selectors import of_scopes
 from forenotice.runtime import Runtime
 from forenotice.service import fleet, fleet_map, housekeeping, inventory, queries
@@ -243,6 +243,21 @@ def test_what_an_operation_does_meanwhile_is_not_taken_back(site: Site) -> None:
     moved = [(entry.by, entry.host) for entry in site.rig.entries(vm="db", action="vm.moved")]
     assert moved == [("system", site.rig.vm("db").host)]
     assert (site.rig.vm("db").size, site.drift()) == (2, {})
+
+
+def test_what_was_moved_by_hand_during_an_operation_is_recorded_when_that_is_over(site: Site) -> None:
+    site.hosts.domains = {"a": [domain("db", 2)], "b": []}
+    site.step()
+    [operation] = site.rig.schedule(Kind.HOST_UPDATE, "a")
+    site.rig.approve_all(operation)
+    site.rig.tick()
+    assert site.rig.operation(operation).status is Status.STARTED
+    site.hosts.move("db", "a", "b")
+    site.step("a", "b")
+    assert site.rig.vm("db").host == "a"
+    site.rig.run(40)
+    site.step()
+    assert (site.rig.operation(operation).status, site.rig.vm("db").host) == (Status.COMPLETED, "b")
 
 
 def test_what_is_removed_meanwhile_does_not_come_back(site: Site) -> None:

@@ -154,22 +154,26 @@ def require_own_machines(machines: Mapping[str, str]) -> None:
             )
 
 
-def observe(draft: Draft, host: str, inventory: Inventory) -> None:
+def observe(draft: Draft, host: str, inventory: Inventory) -> bool:
     """Record what a host that answers has; again is the same as once.
 
-    An operation that has started is not disturbed: where its VMs are is the driver's to say.
+    An operation that has started is not disturbed: where its VMs are is the driver's to say. Gives whether the host has
+    such VMs, so that it is to be observed again when the operation is over.
     """
-    noted, found = -1, {}
+    found: dict[str, tuple[DriftKind, str]] = {}
+    noted, busy = -1, False
     # One VM may make way for another, such as by giving up an address. What is recorded once stays, so this ends.
     while draft.noted != noted:
-        noted, found = draft.noted, _round(draft, host, inventory)
+        noted = draft.noted
+        found, busy = _round(draft, host, inventory)
     _record_drift(draft, host, found)
+    return busy
 
 
-def _round(draft: Draft, host: str, inventory: Inventory) -> dict[str, tuple[DriftKind, str]]:
-    """Gives what cannot be recorded."""
+def _round(draft: Draft, host: str, inventory: Inventory) -> tuple[dict[str, tuple[DriftKind, str]], bool]:
+    """Gives what cannot be recorded, and whether VMs were left to an operation."""
     found: dict[str, tuple[DriftKind, str]] = {}
-    strangers = []
+    strangers, busy = [], False
     known = {vm.name for vm in draft.vms_on(host)}
     for domain in inventory.hosts[host]:
         if vm := vm_of(draft, inventory, domain):
@@ -178,6 +182,7 @@ def _round(draft: Draft, host: str, inventory: Inventory) -> dict[str, tuple[Dri
             strangers.append(domain)
     for name in sorted(known):
         if any(operation.status is Status.STARTED for operation in draft.live_operations_naming(name)):
+            busy = True
             if before := draft.world.drift.get((host, name)):
                 found[name] = before.kind, before.reason
         elif drift := _follow(draft, host, draft.vm(name), inventory):
@@ -185,7 +190,7 @@ def _round(draft: Draft, host: str, inventory: Inventory) -> dict[str, tuple[Dri
     for domain in strangers:
         if drift := _add(draft, host, domain, inventory):
             found[domain.name[:LONGEST_NAME]] = drift
-    return found
+    return found, busy
 
 
 def vm_of(draft: Draft, inventory: Inventory, domain: Domain) -> Vm | None:

@@ -85,6 +85,8 @@ class InventoryLoop:
         """Definitions that the store has, by VM, and their stamps."""
         self._unrecorded: set[str] = set()
         """Hosts that were listed since they were last recorded."""
+        self._busy: set[str] = set()
+        """Hosts with VMs that were left to operations."""
         self._own: set[int] = set()
         """Positions of the journal that this step has written."""
         self._position = -1
@@ -109,14 +111,14 @@ class InventoryLoop:
         with self._service.store.read() as reader:
             self._follow({host.name: host for host in reader.hosts.watched()})
             position = _end(reader)
-            # What was in the way may be gone.
-            drifting = reader.drift.hosts() if position != self._position else []
+            # What was in the way may be gone, and operations may be over.
+            again = {*reader.drift.hosts(), *self._busy} if position != self._position else set()
         now = self._service.runtime.monotonic()
         due = [name for name in self._hosts if self._due.get(name, 0.0) <= now]
         # Those that do not answer last: they take time.
         fresh = self._list_all(sorted(due, key=self._service.silent.__contains__))
         if self._listed and self._holds():
-            self._unrecorded.update(drifting)
+            self._unrecorded |= again
             self._record_all(fresh, position)
         next_due = min((self._due.get(name, 0.0) for name in self._hosts), default=now + LONGEST_SLEEP)
         return timedelta(seconds=max(0.0, min(next_due - self._service.runtime.monotonic(), LONGEST_SLEEP)))
@@ -242,8 +244,9 @@ class InventoryLoop:
         with service.store.read() as reader:
             draft = service.draft(_load(reader, name, self._found), allows_loopback=service.allows_loopback)
             known = set(draft.world.vms)
-            inventory.observe(draft, name, self._found)
+            busy = inventory.observe(draft, name, self._found)
             new = self._new_definitions(reader, draft, name)
+        self._busy = self._busy | {name} if busy else self._busy - {name}
         changes = draft.changes()
         if not (changes.entries or changes.drift or new):
             return True

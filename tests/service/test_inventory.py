@@ -163,6 +163,21 @@ def test_other_drift_of_a_vm_is_not_for_tenants(site: Site) -> None:
     assert len(changed.drift) == 2
 
 
+def test_a_rule_that_ignores_new_domains_changes_nothing_for_vms_of_the_fleet(site: Site) -> None:
+    """Its description names a group and an address that exist."""
+    site.loop = InventoryLoop(site.rig.service, site.hosts.open, [Rule(name="*", ignore=True)])
+    site.rig.add_group("web", max_unavailable=1)
+    for name, host, address in (("db", "b", "10.0.0.1"), ("web-0", "a", "10.0.0.2")):
+        site.rig.add_vm(name, host, vm_id=ID.format(len(name)), addresses=(address,))
+    db = domain("db", 2)
+    for facts in ({"addresses": ("10.0.0.1",)}, {"group": "web"}):
+        site.hosts.domains = {"a": [domain("web-0", 5, **facts), domain("x", 9)], "b": [db]}
+        site.step("a")
+    assert (site.rig.vm("web-0").group, site.rig.vm("web-0").addresses) == ("web", ["10.0.0.2"])
+    assert (queries.group(site.rig.service, "web").policy.max_unavailable, site.drift()) == (1, {})
+    assert site.rig.actions(action="drift.") == ["drift.noticed", "drift.settled"]
+
+
 def test_what_was_in_the_way_is_looked_at_again_without_asking_the_host(site: Site) -> None:
     site.rig.add_vm("taken", "c", addresses=("10.0.0.1",), vm_id=ID.format(9))
     site.hosts.domains = {"a": [domain("x", 1, addresses=("10.0.0.1",))], "c": [domain("taken", 9)]}

@@ -315,9 +315,11 @@ def _load(reader: Reader, host: str, found: Inventory) -> World:
     drift = reader.drift.on(host)
     uuids, names = {domain.uuid for domain in near}, {domain.name for domain in near}
     owners = reader.vms.known_by(uuids)
-    facts = [said for domain in near if (said := found.facts(host, domain))]
+    new = [domain for domain in near if domain.uuid not in owners]
+    # Rules are for what is new. That one ignores it does not matter for a VM that the fleet has.
+    facts = [domain.facts for domain in near] + [said for domain in new if (said := found.facts(host, domain))]
     groups = {said.group for said in facts if said.group is not None}
-    strangers = {domain.name for domain in near if domain.uuid not in owners}
+    strangers = {domain.name for domain in new}
     marks = {domain.operation for domain in near if domain.operation}
     concerned = {*names, *owners.values(), *(each.name for each in drift)}
     world = reader.worlds.load(

@@ -281,5 +281,12 @@ def test_drift(fleet: Run, module_control: Control) -> None:
     fleet("vm", "show", "web-0").shows("drift +web-0 is missing: host host-a no longer has it.*")
     fleet("vm", "list").shows("web-0 .* missing")
     fleet("history", "--vm", "web-0").shows(".*VM web-0 is missing: host-a no longer has it.*")
+    hosts.silent.clear()
+    for name in ("host-a", "host-b"):
+        hosts.domains[name] = [domain("web-0", 7)]
+        hosts.changed(name)
+    loop.step()
+    fleet("vm", "show", "web-0").shows(r"drift +web-0 is duplicate: web-0 runs on host-a and host-b [^;]*")
+    fleet("vm", "list").shows("web-0 [^,]* duplicate")
     fleet("host", "set", "host-b", "--no-inventory")
     loop.step()

@@ -249,7 +249,8 @@ def show_host(ctx: Operator, found: "views.fleet.Host") -> None:
 
 
 def _drift(found: "Sequence[views.fleet.Drift]") -> str:
-    return "; ".join(f"{each.name} is {each.kind}: {each.reason}" for each in found)
+    """Several hosts may say the same of a VM."""
+    return "; ".join(dict.fromkeys(f"{each.name} is {each.kind}: {each.reason}" for each in found))
 
 
 def _used(found: "views.fleet.Host") -> str | None:
@@ -369,7 +370,7 @@ def list_vms(ctx: Operator, **filters: Any) -> None:
             vm.spot,
             vm.listening,
             vm.addresses,
-            [each.kind for each in vm.drift],
+            list(dict.fromkeys(each.kind for each in vm.drift)),
         ),
         none="There are no VMs; add one with `forenotice vm add`.",
     )

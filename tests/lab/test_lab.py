@@ -30,12 +30,15 @@ PLAN = Plan(accelerator="qemu", prepare=0, speed=20, group="web")
 def remains(place: Path) -> list[str]:
     """The command lines of processes that name this directory there, or have mounted something of it."""
     found = []
+    # Mounts are listed by the path on their file system, which for /tmp may be one of its own.
+    mount = next(parent for parent in place.parents if parent.is_mount())
+    named = os.fsencode(f"/{place.relative_to(mount)}")
     for pid in filter(str.isdecimal, os.listdir("/proc")):
         try:
             words, mounts = (Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "mountinfo"))
         except OSError:
             continue
-        if os.fsencode(place) in words + mounts and int(pid) != os.getpid():
+        if named in words + mounts and int(pid) != os.getpid():
             found.append(words.decode(errors="replace").replace("\0", " "))
     return found
 

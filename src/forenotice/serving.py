@@ -109,6 +109,8 @@ async def _serve(settings: Settings, options: Options, tls: SSLContext | None, r
         guests=lambda: _guest_counts(metadata.counters),
         threads=lambda: service.liveness.seconds_since(),
         behind=lambda: runtime.clock.behind,
+        drift=lambda: _drift(service),
+        silent=lambda: len(service.silent),
     )
     service = _service(settings, options, runtime, drivers, retries, metrics, publisher, outgoing)
     metadata = MetadataServer(
@@ -400,6 +402,11 @@ def _places(metadata: MetadataServer, control: Address) -> list[SocketAddress]:
 def _live_events(service: Service) -> Mapping[tuple[str, str], int]:
     with service.store.read() as reader:
         return reader.events.counts_by_type()
+
+
+def _drift(service: Service) -> Mapping[str, int]:
+    with service.store.read() as reader:
+        return reader.drift.counts_by_kind()
 
 
 def _guest_counts(counters: Counters) -> dict[str, int]:

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.acceptance.running import environment, run, serving, until
+from tests.acceptance.running import ask, environment, run, serving, until
 
 from forenotice.core.fleet import DriftKind
 from forenotice.core.inventory import DomainFacts
@@ -48,6 +48,9 @@ def test_the_commands_make_a_fleet_that_is_followed(tmp_path: Path) -> None:
         assert drift().returncode == 1
         shown = run("forenotice", "vm", "show", "web-0", env=env, seconds=60).stdout
         assert re.search(r"group +web\n", shown)
+        measured = ask(server.operators, "GET", "/metrics").body.decode()
+        assert 'forenotice_drift{kind="refused"} 1.0\n' in measured
+        assert "forenotice_silent_hosts 0.0\n" in measured
 
 
 def test_the_rules_are_read(tmp_path: Path) -> None:

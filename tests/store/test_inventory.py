@@ -42,6 +42,7 @@ def test_drift_goes_with_its_host_its_vm_and_the_inventory(tx: Transaction) -> N
     keep(tx, drift("a", "db"), drift("a", "x"), drift("b", "db"), drift("b", "y"))
     tx.apply(changes(host("a", **WATCHED, capacity=2)))
     assert tx.drift.counts(["a", "b"]) == {"a": 2, "b": 2}
+    assert tx.drift.counts_by_kind() == {"refused": 4}
     tx.apply(changes(without_vms=["db"]))
     assert [each.name for each in tx.drift.page(9)] == ["x", "y"]
     tx.apply(changes(host("a", address=WATCHED["address"]), without_hosts=["b"]))

@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 from forenotice import __version__, logs
 from forenotice.control.limits import TRACED
 from forenotice.core import errors
+from forenotice.core.fleet import DriftKind
 from forenotice.core.operations import ANNOUNCED, EventType
 from forenotice.service.service import Telemetry
 
@@ -31,6 +32,9 @@ GuestCounts = Callable[[], Mapping[str, int]]
 ThreadAges = Callable[[], Mapping[str, float]]
 """Seconds since the last turn of each thread of the service."""
 
+DriftCounts = Callable[[], Mapping[str, int]]
+"""How often watched hosts differ from the fleet, by kind."""
+
 Behind = Callable[[], timedelta]
 """How far the clock is behind the journal."""
 
@@ -44,9 +48,18 @@ class Metrics(Telemetry, Collector):
     """Implements the service's Telemetry, and collects the rest when somebody asks."""
 
     def __init__(
-        self, *, events: EventCounts, guests: GuestCounts, threads: ThreadAges = dict, behind: Behind = timedelta
+        self,
+        *,
+        events: EventCounts,
+        guests: GuestCounts,
+        threads: ThreadAges = dict,
+        behind: Behind = timedelta,
+        drift: DriftCounts = dict,
+        silent: Callable[[], int] = int,
     ) -> None:
+        """`silent`: how many watched hosts do not answer this process."""
         self._events, self._guests, self._threads, self._behind = events, guests, threads, behind
+        self._drift, self._silent = drift, silent
         self._registry = CollectorRegistry()
         self._registry.register(self)
         counter, histogram = partial(Counter, registry=self._registry), partial(Histogram, registry=self._registry)
@@ -126,9 +139,10 @@ class Metrics(Telemetry, Collector):
             "How far the clock is behind the journal.",
             self._behind().total_seconds(),
         )
+        yield GaugeMetricFamily("forenotice_silent_hosts", "Watched hosts that do not answer.", self._silent())
         live = GaugeMetricFamily("forenotice_events", "Live events.", labels=["type", "status"])
         try:
-            counts = self._events()
+            counts, differing = self._events(), self._drift()
         except (errors.UnavailableError, errors.UnsoundError):
             yield GaugeMetricFamily("forenotice_store_up", "Whether the store could be read.", 0)
             return
@@ -137,3 +151,7 @@ class Metrics(Telemetry, Collector):
             for status in sorted(ANNOUNCED):
                 live.add_metric([event_type.value, status.value], counts.get((event_type.value, status.value), 0))
         yield live
+        drift = GaugeMetricFamily("forenotice_drift", "How watched hosts differ from the fleet.", labels=["kind"])
+        for kind in DriftKind:
+            drift.add_metric([kind.value], differing.get(kind, 0))
+        yield drift

@@ -42,6 +42,9 @@ class Drifts(Repository):
         query = "SELECT host, count(*) FROM drift WHERE host IN :names GROUP BY host"
         return dict(self._db.rows(query, names=hosts)) if hosts else {}
 
+    def counts_by_kind(self) -> dict[str, int]:
+        return dict(self._db.rows("SELECT kind, count(*) FROM drift GROUP BY kind"))
+
     def hosts(self) -> list[str]:
         """Those that have any."""
         return self._db.column("SELECT DISTINCT host FROM drift ORDER BY host")

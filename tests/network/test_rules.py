@@ -5,7 +5,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.namespaces import Namespace, require_namespaces
 
@@ -76,6 +76,7 @@ def test_nothing_but_names_and_addresses_gets_into_the_text(place: Any, text: st
 WORD = re.compile(r"[A-Za-z0-9_.:@,;!={}\"# \t/-]*")
 
 
+@settings(deadline=None)
 @given(words=st.lists(st.text(max_size=20), min_size=5, max_size=5))
 def test_whatever_is_given_the_text_has_the_lines_that_it_always_has(words: list[str]) -> None:
     port, vm, mac, address, bridge = words

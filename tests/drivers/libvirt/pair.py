@@ -43,6 +43,7 @@ DOMAIN = """
     <memballoon model='none'/>
     {more}
   </devices>
+  {after}
 </domain>
 """
 DISK = """
@@ -103,8 +104,13 @@ class Pair:
     def disk(self, name: str) -> Path:
         return self.place / "disks" / name
 
-    def xml(self, name: str, *, memory: int = 32, disks: Mapping[str, str] | None = None, more: str = "") -> str:
-        """Disks by target, with their format; a persistent vda and an ephemeral vdb unless other ones are given."""
+    def xml(
+        self, name: str, *, memory: int = 32, disks: Mapping[str, str] | None = None, more: str = "", after: str = ""
+    ) -> str:
+        """Disks by target, with their format; a persistent vda and an ephemeral vdb unless other ones are given.
+
+        `more` are devices, `after` is what comes after these.
+        """
         made = []
         for target, kind in ({"vda": "raw", "vdb": "raw"} if disks is None else disks).items():
             path = self.disk(f"{name}-{target}")
@@ -113,7 +119,8 @@ class Pair:
                 with path.open("r+b") as opened:
                     opened.truncate(1 << 20)
             made.append(DISK.format(format=kind, path=path, target=target))
-        return DOMAIN.format(name=name, uuid=uuid_of(name), memory=memory, disks="".join(made), more=more)
+        facts = {"name": name, "uuid": uuid_of(name), "memory": memory}
+        return DOMAIN.format(**facts, disks="".join(made), more=more, after=after)
 
     def make(self, name: str, *, transient: bool = False, run: bool = True, **how: Any) -> Any:
         """A domain on the first host."""
@@ -126,10 +133,16 @@ class Pair:
         return domain
 
     def driver(
-        self, *, patience: float = 20.0, surroundings: Surroundings | None = None, **config: Any
+        self,
+        *,
+        patience: float = 20.0,
+        surroundings: Surroundings | None = None,
+        runtime: Runtime | None = None,
+        **config: Any,
     ) -> LibvirtDriver:
         made = file.Libvirt(**({"storage": "shared"} | config))
-        return LibvirtDriver(made, Runtime(), self.connections, surroundings or Surroundings(), patience=patience)
+        around = surroundings or Surroundings()
+        return LibvirtDriver(made, runtime or Runtime(), self.connections, around, patience=patience)
 
     def task(self, kind: Kind, *vms: str, operation: str = "o-1", grace: float = 0.0, **more: Any) -> Task:
         moves = kind.traits.moves

@@ -19,6 +19,7 @@ from xml.etree import ElementTree
 import libvirt
 from tests.acceptance.running import Server
 
+from forenotice.drivers.libvirt import connections
 from forenotice.drivers.libvirt.connections import Connections, UnreachableError
 from forenotice.lab import hosts, image, packages
 from forenotice.lab.guests import Guest, Report
@@ -133,7 +134,7 @@ class Lab:
             try:
                 return function(link.lookupByName(vm))
             except libvirt.libvirtError as error:
-                if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN:
+                if connections.number(error) == libvirt.VIR_ERR_NO_DOMAIN:
                     return None
                 raise
 

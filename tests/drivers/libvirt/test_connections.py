@@ -99,6 +99,19 @@ def test_what_libvirt_refuses_has_its_reason(connections: Connections) -> None:
         connections.to(DEFAULT).ask(lambda _: 1 / 0)
 
 
+def test_the_reason_is_known_if_garbage_is_collected_before_it_is_read(connections: Connections) -> None:
+    def ask(link: Any) -> None:
+        other = link.lookupByName("test")
+        assert libvirt.libvirtmod.virDomainLookupByName(link._o, "nobody") is None
+        # libvirt forgets the error of the last call with the next.
+        del other
+        raise libvirt.libvirtError("virDomainLookupByName() failed")
+
+    with pytest.raises(HostError, match="Domain not found") as refused:
+        connections.to(DEFAULT).ask(ask)
+    assert refused.value.number == libvirt.VIR_ERR_NO_DOMAIN
+
+
 def test_a_host_that_is_not_there_is_tried_again_after_a_pause(connections: Connections, tmp_path: Path) -> None:
     host = connections.to(f"qemu+unix:///system?socket={tmp_path}/nobody")
     with pytest.raises(UnreachableError, match="cannot be reached") as first:

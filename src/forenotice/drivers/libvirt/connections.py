@@ -224,9 +224,9 @@ class Connection:
             self._tell(self.uri, domain.UUIDString())
 
     def _translated(self, error: Any, link: Any) -> errors.ForenoticeError:
-        why = reason(error)
+        why, code = reason(error), number(error)
         if _is_alive(link):
-            return HostError(why, error.get_error_code())
+            return HostError(why, code)
         self._drop(link, why)
         return UnreachableError(f"the connection to {self.uri} was lost: {why}")
 
@@ -284,12 +284,32 @@ def shared(runtime: Runtime) -> Connections:
     return _shared
 
 
+_told = threading.local()
+"""`error`: what libvirt has last told this thread."""
+
+
+def number(error: Any) -> int:
+    """VIR_ERR_..., of a libvirtError."""
+    return int(_facts(error)[0])
+
+
 def reason(error: Any) -> str:
     """Of a libvirtError, in one line."""
-    if error.get_error_code() == libvirt.VIR_ERR_XML_DETAIL:
+    if number(error) == libvirt.VIR_ERR_XML_DETAIL:
         # It quotes what it could not read, and whoever may set a host's address can name any file of this machine.
         return "what it has is not XML"
-    return " ".join((error.get_error_message() or str(error)).split())
+    return " ".join((_facts(error)[2] or str(error)).split())
+
+
+def _facts(error: Any) -> tuple[Any, ...]:
+    """Before Python has read the error of a call, garbage may be collected: if a domain is in it, libvirt forgets the
+    error. But it has told it before."""
+    found: tuple[Any, ...] = error.err or getattr(_told, "error", (-1, -1, ""))
+    return found
+
+
+def _note(_: object, error: tuple[Any, ...]) -> None:
+    _told.error = error
 
 
 _events_lock = threading.Lock()
@@ -302,8 +322,8 @@ def _start_events(runtime: Runtime) -> None:
     with _events_lock:
         if _events_begun:
             return
-        # It would print every error.
-        libvirt.registerErrorHandler(lambda *_: None, None)
+        # Otherwise libvirt prints every error.
+        libvirt.registerErrorHandler(_note, None)
         libvirt.virEventRegisterDefaultImpl()
         runtime.start_thread(_run_events, "libvirt events")
         _events_begun = True

@@ -17,7 +17,7 @@ import libvirt
 
 from forenotice.core import errors
 from forenotice.drivers.libvirt import domains
-from forenotice.drivers.libvirt.connections import ANSWER_SECONDS, Connection
+from forenotice.drivers.libvirt.connections import ANSWER_SECONDS, Connection, number
 from forenotice.drivers.libvirt.domains import Disk, NewDisk
 
 FORMATS = ("raw", "qcow2")
@@ -179,6 +179,6 @@ def _volume(pool: Any, path: str) -> Any:
     try:
         return pool.storageVolLookupByName(os.path.basename(path))
     except libvirt.libvirtError as error:
-        if error.get_error_code() == libvirt.VIR_ERR_NO_STORAGE_VOL:
+        if number(error) == libvirt.VIR_ERR_NO_STORAGE_VOL:
             return None
         raise

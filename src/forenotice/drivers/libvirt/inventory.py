@@ -12,7 +12,7 @@ from forenotice.core import errors
 from forenotice.core.fleet import MAX_ADDRESSES, ScopeKind
 from forenotice.core.inventory import NO_FACTS, Domain, DomainFacts, DomainState, Listed
 from forenotice.drivers.libvirt import domains
-from forenotice.drivers.libvirt.connections import Call, Connections
+from forenotice.drivers.libvirt.connections import Call, Connections, number
 from forenotice.runtime import Runtime
 
 CONNECT_SECONDS, LIST_SECONDS = 2.0, 20.0
@@ -164,7 +164,7 @@ class LibvirtInventory:
         try:
             xml = domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
         except libvirt.libvirtError as error:
-            if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN:
+            if number(error) == libvirt.VIR_ERR_NO_DOMAIN:
                 return None
             raise
         return described(xml, read_at)

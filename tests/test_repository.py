@@ -16,8 +16,7 @@ ROOT = Path(__file__).parents[1]
 
 # Written so that this file does not contain what it forbids.
 REGISTRIES = re.compile(
-    r"pypi\.org|pythonhosted\.org|registry\.npmjs|deb\.debian|ghcr\.io|docker\.io|(index-ur[l]|find-link[s])",
-    re.IGNORECASE,
+    r"(?i:pypi\.org|pythonhosted\.org|registry\.npmjs|deb\.debian|ghcr\.io|docker\.io|(index-ur[l]|find-link[s]))"
 )
 HOMES = re.compile(r"(?<![\w.])/(?:root|(?:home|Users)/\w+)/")
 
@@ -30,16 +29,17 @@ def files(root: Path) -> Iterator[Path]:
         yield from (Path(folder, name) for name in names if not any(fnmatch(name, pattern) for pattern in ignored))
 
 
-def private_places(root: Path) -> list[str]:
-    # A checkout right below `/`, as containers have it, could be any word.
-    checkout = re.compile(rf"(?<![\w./-]){re.escape(str(ROOT))}(?![\w-])") if len(ROOT.parts) > 2 else None
-    patterns = [pattern for pattern in (REGISTRIES, HOMES, checkout) if pattern]
+def private_places(root: Path, checkout: Path = ROOT) -> list[str]:
+    places = [REGISTRIES.pattern, HOMES.pattern]
+    # A checkout right below `/`, as containers have it, could be any word; one of this name, an example in the docs.
+    if len(checkout.parts) > 2 and checkout.name != "forenotice":
+        places.append(rf"(?<![\w./-]){re.escape(str(checkout))}(?![\w-])")
+    private = re.compile("|".join(places))
     return [
         f"{path.relative_to(root)}:{number}: {found.group()}"
         for path in files(root)
         for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
-        for pattern in patterns
-        if (found := pattern.search(line))
+        if (found := private.search(line))
     ]
 
 
@@ -74,7 +74,7 @@ def test_no_file_names_a_registry_or_a_place_of_its_makers() -> None:
         "see https://pypi" + ".org/project/forenotice",
         "cd /home" + "/someone/forenotice",
         "DATA=/root" + "/data",
-        f"cd {ROOT}",
+        "cd /somewhere/own",
     ],
 )
 def test_private_places_are_found(tmp_path: Path, line: str) -> None:
@@ -83,7 +83,15 @@ def test_private_places_are_found(tmp_path: Path, line: str) -> None:
     (tmp_path / "fine.md").write_text(
         "curl http://127.0.0.1:8254/metadata/scheduledevents, ~/.local/share/forenotice, wire/root/\n"
     )
-    assert [said.rpartition(": ")[0] for said in private_places(tmp_path)] == ["docs/notes.md:2"]
+    assert [said.rpartition(": ")[0] for said in private_places(tmp_path, Path("/somewhere/own"))] == [
+        "docs/notes.md:2"
+    ]
+
+
+@pytest.mark.parametrize("checkout", ["/src", "/opt/forenotice"])
+def test_a_checkout_that_could_be_anywhere_is_no_private_place(tmp_path: Path, checkout: str) -> None:
+    (tmp_path / "notes.md").write_text(f"cd {checkout}\n")
+    assert private_places(tmp_path, Path(checkout)) == []
 
 
 def test_the_former_name_is_only_where_an_old_database_is_found() -> None:

@@ -79,6 +79,19 @@ def test_as_json_and_to_stdout(uri: str, tmp_path: Path) -> None:
     assert json.loads(ran.stdout)["vms"]["web-0"]["host"] == name
 
 
+def test_a_domain_that_two_hosts_have_is_one_vm(tmp_path: Path) -> None:
+    space = "xmlns:test='http://libvirt.org/schemas/domain/test/1.0'"
+    off = DOMAIN.format("db", 1, "").replace("<domain", f"<domain {space}")
+    off = off.replace("</domain>", "<test:runstate>5</test:runstate></domain>")
+    for host in "ab":
+        (tmp_path / f"{host}.xml").write_text(f"<node>{off}</node>")
+    found = json.loads(discover(tmp_path, *(f"{host}=test://{tmp_path}/{host}.xml" for host in "ab"), "--json").stdout)
+    assert [(each["host"], each["state"], each["reason"]) for each in found] == [
+        ("a", "off", None),
+        ("b", "off", "it is on host a"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

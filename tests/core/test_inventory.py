@@ -266,6 +266,15 @@ def test_where_a_vm_must_not_be_it_is_misplaced(prepare: Any, said: str) -> None
     assert site.vm("web-0").host == "a"
 
 
+def test_one_that_is_described_anew_is_no_longer_misplaced() -> None:
+    site = row()
+    real = reality(site, web_0="b")
+    observe(site, real)
+    assert drift(site) == {("b", "web-0"): DriftKind.MISPLACED}
+    observe(site, {**real, "b": [of(site.vm("web-0"), group="new"), of(site.vm("web-1"))]})
+    assert (site.vm("web-0").host, site.vm("web-0").group, drift(site)) == ("b", "new", {})
+
+
 # Operations
 
 

@@ -83,8 +83,10 @@ def _domain(draft: Draft, found: Inventory, host: str, domain: Domain) -> Discov
     elif vm and vm.host == host:
         ours = {"group": vm.group, "update_domain": vm.update_domain, "fault_domain": vm.fault_domain}
         ours["addresses"] = list(vm.addresses)
+    elif found.facts(host, domain) is None:
+        reason = "a rule ignores it"
     else:
-        reason = "a rule ignores it" if found.facts(host, domain) is None else "it runs on another host"
+        reason = f"it is on host {vm.host}" if vm else "it is being migrated, or has not begun to run"
     return DiscoveredDomain(host=host, name=domain.name, uuid=domain.uuid, state=domain.state, reason=reason, **ours)
 
 

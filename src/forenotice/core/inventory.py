@@ -236,7 +236,9 @@ def _follow(draft: Draft, host: str, vm: Vm, inventory: Inventory) -> tuple[Drif
         # That is for the host where it is to tell.
         return None
     if vm.host != host:
-        moved = replace(vm, host=host)
+        # For what it is now, it may be allowed there.
+        _follow_facts(draft, vm, domains[host])
+        moved = replace(draft.vm(vm.name), host=host)
         try:
             membership.require_quiet(draft, moved)
             membership.require_fitting(draft, moved)

@@ -190,14 +190,15 @@ def test_what_a_vm_may_send(bridge: Network) -> None:
     router = frames.icmpv6(mac, local, frames.ROUTER_ADVERT, rest)
     allowed = {
         "its own ARP": frames.arp(mac, own),
-        "the search for an address that nobody has": frames.arp(mac, "0.0.0.0", target="10.7.0.99", operation=1),
+        "the search for duplicates of its address": frames.arp(mac, "0.0.0.0", target=own, operation=1),
         "its announcement after a migration": frames.rarp(mac),
         "its own IPv4": frames.udp(mac, own, everybody, (4000, 4000)),
         "the search for a DHCP server": frames.udp(mac, "0.0.0.0", everybody, dhcp),
         "its own neighbour advertisement": frames.advert(mac, own6, own6),
         "the same, for its link-local address": frames.advert(mac, local, local),
         "the search for a neighbour": frames.solicit(mac, own6, other6),
-        "the search for duplicates": frames.solicit(mac, "::", own6),
+        "the same by IPv6": frames.solicit(mac, "::", own6),
+        "the same for its link-local address": frames.solicit(mac, "::", local),
         "its own IPv6": frames.udp(mac, own6, "ff02::1", (4000, 4000)),
     }
     forbidden = {
@@ -205,6 +206,9 @@ def test_what_a_vm_may_send(bridge: Network) -> None:
         "another MAC with its own ARP": frames.arp("52:54:00:07:77:77", own, hardware=mac),
         "another MAC inside ARP": frames.arp(mac, own, hardware=bridge.db.mac),
         "another's ARP": frames.arp(mac, other),
+        "the search for duplicates of another's": frames.arp(mac, "0.0.0.0", target=other, operation=1),
+        "the same of the endpoint's": frames.arp(mac, "0.0.0.0", target=ENDPOINT, operation=1),
+        "the same of another's by IPv6": frames.solicit(mac, "::", other6),
         "another's ARP request": frames.arp(mac, other, target="10.7.0.1", operation=frames.REQUEST),
         "the endpoint's ARP": frames.arp(mac, ENDPOINT),
         "another's IPv4": frames.udp(mac, other, everybody, (4000, 4000)),

@@ -98,6 +98,12 @@ def test_whatever_is_given_the_text_has_the_lines_that_it_always_has(words: list
         ({"to": Address(host="127.0.0.1", port=8254)}, "the bridge's own address"),
         ({"to": Address(host="fd00::1", port=8254)}, "another IP version"),
         ({"endpoints": (Address(host="10.0.0.4", port=80),)}, "the address of a VM"),
+        ({"to": Address(host="10.0.0.4", port=8254)}, "the address of a VM"),
+        ({"endpoints": (Address(host="169.254.169.254", port=0),)}, "169.254.169.254:0: give the address and port"),
+        ({"endpoints": (Address(host="0.0.0.0", port=80),)}, "give the address and port"),
+        ({"endpoints": (Address(host="fe80::a9fe:a9fe", port=80),)}, "give the address and port"),
+        ({"to": Address(host="224.0.0.1", port=80)}, "give the address and port"),
+        ({"ports": (WEB, Port(port="v", vm="db", mac=WEB.mac, addresses=("10.0.0.5",)))}, "have the same MAC"),
     ],
 )
 def test_what_would_not_work_is_refused(changes: dict[str, Any], said: str) -> None:

@@ -21,8 +21,8 @@ METADATA = Address(host="169.254.169.254", port=80)
 MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 REMOVAL = "".join(f"table {family} {NAME}\ndelete table {family} {NAME}\n" for family in TABLES)
 """Of a table that may not be there: it is made first."""
-ADVERT = "icmpv6 type nd-neighbor-advert @th,64,128"
-"""A neighbour advertisement by its target; nftables before 1.0.7 has no word for that."""
+ADVERT, SOLICIT = (f"icmpv6 type nd-neighbor-{kind} @th,64,128" for kind in ("advert", "solicit"))
+"""What tells of a neighbour, and what asks for it, by its target; nftables before 1.0.7 has no word for that."""
 NESTED_TAGS = "@ll,96,16 { 0x8100, 0x88a8 } @ll,128,16 { 0x8100, 0x88a8 }"
 """A tag before another: our rules do not see what is inside. Guests take off those of VLAN 0, and bridges their own."""
 
@@ -73,9 +73,16 @@ class Ruleset(msgspec.Struct, frozen=True, kw_only=True):
             raise RulesError("the same port is given twice: give each once")
         if not self.bridges:
             raise RulesError("no bridge is known: give --bridge NAME")
+        self._require_ports()
+        self._require_places()
+
+    def _require_ports(self) -> None:
+        owners: dict[str, str] = {}
         for port in self.ports:
             if not MAC.fullmatch(port.mac):
                 raise RulesError(f"{port.mac!r} is not a MAC: give one such as 52:54:00:12:34:56")
+            if (owner := owners.setdefault(port.mac, port.vm)) != port.vm:
+                raise RulesError(f"VMs {owner} and {port.vm} have the same MAC {port.mac}: give one of them another")
             if not fleet.NAME.fullmatch(port.vm):
                 raise RulesError(f"{port.vm!r} is not the name of a VM")
             if not port.addresses:
@@ -83,6 +90,12 @@ class Ruleset(msgspec.Struct, frozen=True, kw_only=True):
                     f"VM {port.vm} has no address in the fleet, and would be cut off: give it its addresses with "
                     f"`forenotice vm set {port.vm} --address IP`"
                 )
+
+    def _require_places(self) -> None:
+        for at in self.open_to_vms:
+            ip = _host(at)
+            if not at.port or ip.is_unspecified or ip.is_multicast or (ip.version == 6 and ip.is_link_local):
+                raise RulesError(f"guests are not told apart at {at}: give the address and port that they call")
         if self.to is not None and _ip(self.to.host).is_loopback:
             raise RulesError(
                 f"guests cannot be led to {self.to}: let the service listen at the bridge's own address and give that"
@@ -91,9 +104,13 @@ class Ruleset(msgspec.Struct, frozen=True, kw_only=True):
             raise RulesError(
                 f"guests of another IP version cannot be led to {self.to}: give --at one address of its own"
             )
-        claimed = {_ip(each.host) for each in self.endpoints} & {ip for port in self.ports for ip in port.ips}
+        claimed = {*map(_host, self.open_to_vms)} & {ip for port in self.ports for ip in port.ips}
         if claimed:
             raise RulesError(f"{claimed.pop()} is the address of a VM in the fleet, not of the endpoint")
+
+    @property
+    def open_to_vms(self) -> tuple[Address, ...]:
+        return (*self.endpoints, *([self.to] if self.to else []))
 
     def text(self) -> str:
         """What `nft -f` takes: one transaction, in place of what was there before."""
@@ -174,21 +191,24 @@ def _bridge_table(rules: Ruleset) -> Iterator[str]:
 def _own(port: Port) -> Iterator[str]:
     """What a VM may send: nothing in a VLAN, and nothing that is not named here."""
     own4, own6 = (", ".join(map(str, sorted(_of(port.ips, version)))) for version in (4, 6))
+    targets = ", ".join(map(_hex, sorted(_of(port.ips, 6))))
+    arp = f"ether type arp arp htype 1 arp ptype ip arp hlen 6 arp plen 4 arp saddr ether {port.mac}"
     yield "jump from_vm"
     yield f"ether saddr != {port.mac} drop"
-    yield (
-        f"ether type arp arp htype 1 arp ptype ip arp hlen 6 arp plen 4 arp saddr ether {port.mac} "
-        f"arp saddr ip {{ 0.0.0.0{own4 and f', {own4}'} }} accept"
-    )
+    # The search for duplicates of an address is for its own: whoever begins to use an address gives it up if another
+    # searches for it at the same time.
+    if own4:
+        yield f"{arp} arp saddr ip {{ {own4} }} accept"
+        yield f"{arp} arp saddr ip 0.0.0.0 arp daddr ip {{ {own4} }} accept"
     # How qemu tells switches where a VM is after a migration.
     yield "ether type 0x8035 accept"
     if own4:
         yield f"ether type ip ip saddr {{ {own4} }} accept"
     yield "ether type ip ip saddr 0.0.0.0 ip daddr 255.255.255.255 udp sport 68 udp dport 67 accept"
-    yield f"ether type ip6 {ADVERT} != {{ {', '.join(map(_hex, sorted(_of(port.ips, 6))))} }} drop"
+    yield f"ether type ip6 {ADVERT} != {{ {targets} }} drop"
     yield f"ether type ip6 ip6 saddr {{ {own6} }} accept"
-    # The search for duplicates of an address that a VM does not use yet, and what goes with it.
-    kinds = "nd-neighbor-solicit, nd-router-solicit, mld-listener-report, mld2-listener-report"
+    yield f"ether type ip6 ip6 saddr :: {SOLICIT} {{ {targets} }} accept"
+    kinds = "nd-router-solicit, mld-listener-report, mld2-listener-report"
     yield f"ether type ip6 ip6 saddr :: icmpv6 type {{ {kinds} }} accept"
     yield "drop"
 
@@ -205,15 +225,14 @@ def _inet_table(rules: Ruleset) -> Iterator[str]:
             "type nat hook prerouting priority dstnat; policy accept;",
             *(f"iifname {bridges} {_from_vms(at)} {_called(at)} {to}" for at in rules.endpoints),
         )
-    open_to_vms = [*rules.endpoints, *([rules.to] if rules.to else [])]
     yield _chain(
         "input",
         "type filter hook input priority filter - 10; policy accept;",
         'iifname "lo" accept',
-        *(f"iifname != {bridges} {_called(at)} drop" for at in open_to_vms),
+        *(f"iifname != {bridges} {_called(at)} drop" for at in rules.open_to_vms),
         # What comes from anything else has not passed the rules of bridges.
-        *(f'meta iifkind != "bridge" {_called(at)} drop' for at in open_to_vms),
-        *(f"{_called(at)} {_from_vms(at, others=True)} drop" for at in open_to_vms),
+        *(f'meta iifkind != "bridge" {_called(at)} drop' for at in rules.open_to_vms),
+        *(f"{_called(at)} {_from_vms(at, others=True)} drop" for at in rules.open_to_vms),
     )
     yield "}"
 

@@ -696,6 +696,11 @@ def test_a_removal_goes_on_when_its_service_or_its_host_is_back(pair: Pair) -> N
 # Host reboot
 
 
+def rebooted(pair: Pair, task: Task, **how: Any) -> Outcome:
+    """In two calls: the service writes down in between that the program has run."""
+    return pair.carry_out(replace(task, waiting=ended(pair.carry_out(task, **how))), **how)
+
+
 def test_a_host_reboot_ends_its_vms_runs_the_program_and_starts_them_again(pair: Pair, tmp_path: Path) -> None:
     one, other = pair.make("web-0", disks={}), pair.make("web-1", disks={})
     off = pair.make("off", disks={}, run=False)
@@ -703,9 +708,9 @@ def test_a_host_reboot_ends_its_vms_runs_the_program_and_starts_them_again(pair:
     count = tmp_path / "count"
     reboot = ("/bin/sh", "-c", f"echo {{host}} $FORENOTICE_OPERATION >> {count}")
     task = pair.task(Kind.HOST_REBOOT, "web-0", "web-1", "off")
-    for _ in range(2):
-        done(pair.carry_out(task, reboot=reboot))
-        assert count.read_text() == "host-a o-1\n"
+    assert done(rebooted(pair, task, reboot=reboot)).done == ("web-0", "web-1", "off")
+    done(pair.carry_out(task, reboot=reboot))
+    assert count.read_text() == "host-a o-1\n"
     assert (state(one), state(other), state(off)) == (RUNNING, RUNNING, SHUTOFF)
     assert before[0] < number(pair, "web-0") < number(pair, "web-1"), "started in order"
 
@@ -734,18 +739,22 @@ def test_a_host_that_cannot_be_rebooted_has_its_vms_again(pair: Pair) -> None:
     after = number(pair, "web-0")
     assert after != before
     # It was not rebooted, so the next try ends it again.
-    done(pair.carry_out(replace(task, attempt=2), reboot=("/bin/true",)))
+    done(rebooted(pair, replace(task, attempt=2), reboot=("/bin/true",)))
     assert number(pair, "web-0") != after
 
 
 def test_vms_that_the_host_starts_itself_are_not_started_again(pair: Pair) -> None:
     pair.make("web-0", disks={})
     start = ("virsh", "-c", pair.a.uri, "start", "web-0")
-    done(pair.carry_out(pair.task(Kind.HOST_REBOOT, "web-0"), reboot=start))
+    task = pair.task(Kind.HOST_REBOOT, "web-0")
+    said = ended(pair.carry_out(task, reboot=start))
+    before = number(pair, "web-0")
+    done(pair.carry_out(replace(task, waiting=said), reboot=("/bin/false",)))
+    assert number(pair, "web-0") == before
     mark = live(pair.domain("web-0", pair.a)).mark
     assert mark
     assert mark.step == "start"
-    done(pair.carry_out(pair.task(Kind.HOST_REBOOT, "web-0"), reboot=("/bin/false",)))
+    done(pair.carry_out(task, reboot=("/bin/false",)))
 
 
 def test_no_host_is_rebooted_whose_vms_cannot_be_ended(pair: Pair, tmp_path: Path) -> None:
@@ -762,16 +771,47 @@ def test_no_host_is_rebooted_whose_vms_cannot_be_ended(pair: Pair, tmp_path: Pat
     assert not (tmp_path / "rebooted").exists()
 
 
-def test_the_host_is_waited_for_until_it_answers(pair: Pair) -> None:
+def test_a_host_that_was_rebooted_is_waited_for_however_long_it_takes(pair: Pair) -> None:
     pair.make("web-0", disks={})
     libvirtd = pair.a.libvirtd
     assert libvirtd
-    reboot = ("/bin/kill", "-9", str(libvirtd.pid))
-    call = Running(pair.driver(reboot=reboot), pair.task(Kind.HOST_REBOOT, "web-0"))
-    until(lambda: not libvirtd.is_alive)
-    pair.a.restart_libvirtd()
-    done(call.outcome())
+    task = pair.task(Kind.HOST_REBOOT, "web-0")
+    said = ended(pair.carry_out(task, reboot=("/bin/kill", "-9", str(libvirtd.pid))))
+    assert said == {"web-0": "the host was rebooted and the domain is about to start"}
+    reboot = ("/bin/false",)
+    try:
+        until(lambda: not libvirtd.is_alive)
+        for _ in range(2):
+            said = waiting(pair.carry_out(replace(task, waiting=said), reboot=reboot, patience=0.1))
+            why = "the host was rebooted and the domain is about to start, but host-a does not answer"
+            assert said == {"web-0": why}
+    finally:
+        pair.a.restart_libvirtd()
+    done(pair.carry_out(replace(task, waiting=said), reboot=reboot))
     assert state(pair.domain("web-0", pair.a)) == RUNNING
+
+
+@pytest.mark.parametrize("vms", [("web-0", "web-1"), ("web-1",)])
+def test_no_host_is_rebooted_again_once_a_vm_has_been_started_on_it(pair: Pair, vms: tuple[str, ...]) -> None:
+    started, other = pair.make("web-0", disks={}), pair.make("web-1", disks={}, run=False)
+    machine(pair, "web-0").mark(marked("start"), live=True, kept=True)
+    before = number(pair, "web-0")
+    # The service was killed before it started this one, or could not.
+    machine(pair, "web-1").mark(marked("end"), kept=True)
+    done(pair.carry_out(pair.task(Kind.HOST_REBOOT, *vms), reboot=("/bin/false",)))
+    assert (state(started), state(other), number(pair, "web-0")) == (RUNNING, RUNNING, before)
+
+
+def test_a_vm_that_was_shut_off_for_a_restart_waits_for_its_host(pair: Pair) -> None:
+    domain = pair.make("web-0", disks={}, run=False)
+    task = pair.task(Kind.RESTART, "web-0")
+    machine(pair, "web-0").mark(marked("end"), kept=True)
+    attempt = attempt_of(pair, task)
+    attempt.end(attempt.source("web-0"), attempt.require(attempt.source("web-0")))
+    result = attempt.result_of("web-0", UnreachableError())
+    assert result.waiting == "the domain is shut off for this operation, but host-a does not answer"
+    done(pair.carry_out(replace(task, waiting={"web-0": result.waiting})))
+    assert state(domain) == RUNNING
 
 
 # Hardware failure

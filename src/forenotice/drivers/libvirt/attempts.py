@@ -31,8 +31,10 @@ END, START = "end", "start"
 """Steps of a mark: the domain is to end, and is then started."""
 PAUSED = "the domain is paused"
 ENDED = "the domain has ended and is about to be removed"
+STOPPED = "the domain is shut off for this operation"
 LEFT = "the domain has ended on its host and is about to run on another"
-UNFINISHED = (PAUSED, ENDED, LEFT)
+REBOOTED = "the host was rebooted and the domain is about to start"
+UNFINISHED = (PAUSED, STOPPED, ENDED, LEFT, REBOOTED)
 """States in which no VM is left when a host does not answer: it waits until the host does."""
 
 Facts = Mapping[str, object]
@@ -231,6 +233,7 @@ class Attempt:
                 self._power_off(machine)
                 break
             self.wait()
+        self.unfinished.setdefault(machine.vm, STOPPED)
         # Other guests may have taken their time meanwhile.
         self._deadline = max(self._deadline, self.monotonic + left)
 

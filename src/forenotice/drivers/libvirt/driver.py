@@ -84,6 +84,7 @@ def _restart(attempt: Attempt, vm: str) -> None:
     mark = look.live_mark(attempt.task.operation)
     if mark is None:
         mark = attempt.start(machine, attempt.end(machine, look))
+        attempt.unfinished.pop(vm)
     attempt.await_life(machine, mark)
     attempt.settle(machine, mark)
 
@@ -91,7 +92,7 @@ def _restart(attempt: Attempt, vm: str) -> None:
 def _remove(attempt: Attempt, vm: str) -> None:
     """In two calls: that there is no domain means that it was removed only if the first one has ended it."""
     machine = attempt.source(vm)
-    ended = vm in attempt.unfinished
+    ended = attempt.unfinished.get(vm) == ENDED
     look = machine.look()
     if look is None and ended:
         return

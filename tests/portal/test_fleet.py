@@ -523,18 +523,18 @@ def test_how_hosts_differ_from_the_fleet_is_shown_until_it_is_settled(portal: Po
     visitor.get("/hosts/host-a").shows(
         "The fleet follows what libvirt says of its VMs", "It differs from the fleet", "? missing"
     )
-    visitor.get("/hosts/host-b").shows("Host host-b has not told its VMs since", "no route to host")
+    visitor.get("/hosts/host-b").shows("not been able to list the VMs of host-b since", "no route to host")
     visitor.get("/vms/web-0").shows("? missing : its host does not have it", "A host differs from the fleet")
     tenant.get("/vms/web-0").shows("? missing : its host does not have it")
     assert "bad name" not in tenant.get("/").text
-    visitor.get("/fleet").shows("? web-0 , missing")
+    visitor.get("/fleet").shows("? web-0 , missing", "host-b does not answer")
     hosts.silent.clear()
     for name in ("host-a", "host-b"):
         vms = queries.vms(portal.service, host=name).items
         hosts.domains[name] = [replace(domain(vm.name, 1), uuid=vm.vm_id.lower()) for vm in vms]
         hosts.changed(name)
     loop.step()
-    for path in ("/", "/hosts/host-a", "/vms/web-0"):
+    for path in ("/", "/fleet", "/hosts/host-a", "/vms/web-0"):
         visitor.get(path).lacks(
-            "Hosts differ from the fleet", "It differs from the fleet", "A host differs", "missing :"
+            "Hosts differ from the fleet", "It differs from the fleet", "A host differs", "missing :", "does not answer"
         )

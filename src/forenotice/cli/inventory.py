@@ -180,7 +180,7 @@ ADDRESS = option("--address", "ADDRESS", "Where drivers reach it: a name, an IP 
 INVENTORY = option(
     "--inventory",
     None,
-    "Who tells what VMs it really has, at its address; the fleet follows.",
+    "Watch its VMs at its address, and let the fleet follow them.",
     type=click.Choice(INVENTORIES),
 )
 CORDONED = switch("--cordoned", "Let no VM move to it for now.")

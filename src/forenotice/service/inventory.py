@@ -213,7 +213,7 @@ class InventoryLoop:
             self._listed[name] = listed
         except errors.ForenoticeError as error:
             if failures.again(error.message):
-                log.warning("A host does not tell its VMs", action="inventory.silent", host=name, reason=error.message)
+                log.warning("The VMs of a host could not be listed", action="inventory.silent", host=name, reason=error.message)
             self._due[name] = monotonic() + backoff.pause(failures.times, FIRST_PAUSE, LONGEST_PAUSE)
             self._listed.pop(name, None)
             before = service.silent.get(name)
@@ -222,7 +222,7 @@ class InventoryLoop:
             return False
         if service.silent.pop(name, None):
             failures.over()
-            log.info("A host tells its VMs again", action="inventory.answered", host=name)
+            log.info("The VMs of a host are listed again", action="inventory.answered", host=name)
         return True
 
     def _require_own_machine(self, name: str, machine: str) -> None:

@@ -64,9 +64,9 @@ class Host(Response):
     address: str | None
     """Where drivers reach it: a name, an address or a URI."""
     inventory: str | None
-    """Who tells what VMs it really has; null: nobody."""
+    """By what the fleet follows its VMs, at its address; null: the fleet does not."""
     silent_since: datetime | None
-    """Since when it has not told its inventory to the process that answers; null: it has, or has none."""
+    """Since when the process that responds has not been able to list its VMs; null: it is, or there is no inventory."""
     silent_because: str | None
     drift: int
     """In how many VMs it differs from the fleet; `/v1/fleet/drift` tells which."""
@@ -91,7 +91,7 @@ class HostChange(Request):
     address: HostAddress | UnsetType | None = UNSET
     """Where drivers reach it; null removes it."""
     inventory: Inventory | UnsetType | None = UNSET
-    """Who tells what VMs it really has; null: nobody."""
+    """By what the fleet follows its VMs, at its address; null: no longer."""
 
 
 class Policy(Response, forbid_unknown_fields=True):

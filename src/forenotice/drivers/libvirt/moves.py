@@ -105,20 +105,20 @@ def fence(attempt: Attempt, source: Connection) -> bool:
             source.ask(lambda link: link.getLibVersion(), min(ANSWER_SECONDS, attempt.left))
             return False
         except UnreachableError as error:
-            why = f"{attempt.task.host} does not answer ({error.message})"
+            why = error.message
         if attempt.now >= patient_until:
             break
         attempt.wait()
+    # The cause last: it may be long, and a reason that is cut must still say what to do.
+    silent = f"{attempt.task.host} does not answer"
     if not attempt.config.fence:
-        raise WaitingError(
-            f"{why}, and the driver's file has no fence: power it off, then bring libvirt back or add one"
-        )
+        raise WaitingError(f"{silent}, and the driver's file has no fence: add one, or bring its libvirt back ({why})")
     try:
         ended = attempt.run(attempt.config.fence)
     except process.ProgramError as error:
-        raise WaitingError(f"{why}, and cannot be fenced: {error.message}") from None
+        raise WaitingError(f"{silent} and cannot be fenced: {error.message} ({why})") from None
     if not ended.ok:
-        raise WaitingError(f"{why}, and could not be fenced: {ended.message}")
+        raise WaitingError(f"{silent} and could not be fenced: {ended.message} ({why})")
     return True
 
 

@@ -112,6 +112,7 @@ def show_fleet(visit: PageRequest) -> Response:
             by, grid = "group", fleet_map.by_group(visit.service, after=after, seen=visit.seen)
         following = "/fleet?" + urlencode({"by": by, "after": grid.next}) if grid.next else None
         context |= {"grid": grid, "by": by, "first": after is None, "next_url": following}
+        context["silent"] = frozenset(visit.service.silent)
     return visit.page("fleet.html", **context)
 
 

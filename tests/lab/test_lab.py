@@ -81,6 +81,11 @@ def test_a_lab_from_up_to_down(directory: Path, place: Path, env: Mapping[str, s
 
         again = run("forenotice", "lab", "up", env=env)
         assert again.stdout.startswith(f"The lab is up, in {directory}: "), again
+        assert again.stdout.endswith(f"; sign in with the token in {directory / 'admin.token'}.\n"), again
+        other = run("forenotice", "lab", "up", "--vms", "1", "--hosts", "3", env=env)
+        refusal = "forenotice: a lab is up already, with --hosts 2: run `forenotice lab down` first to start another\n"
+        assert (other.returncode, other.stderr) == (1, refusal)
+        assert (directory / "admin.token").is_file()
         shown = json.loads(lab.service.run("vm", "show", "vm-0", "--json").stdout)
         assert (shown["group"], shown["vm_id"]) == ("web", lab.guests["vm-0"].uuid)
         lines = run("forenotice", "lab", "status", env=env).stdout.splitlines()
@@ -109,6 +114,14 @@ def test_a_lab_from_up_to_down(directory: Path, place: Path, env: Mapping[str, s
         until(lambda: status.of(lab).up, what="all of it is up again")
         until(lambda: status.of(lab).vms[0].state == "running", what="libvirtd has found its guest")
         assert len(remains(directory)) >= 6, "two hosts with a libvirtd each, a guest, and the service"
+
+        # Who asks for the console of a VM that is gone reads whole lines, and does not wait for more.
+        lab.ask("host-a", lambda link: [link.lookupByName("vm-0").destroy(), link.lookupByName("vm-0").undefine()])
+        with lab.guests["vm-0"].console.open("a") as written:
+            written.write(f"{'x' * 5000}\nits last words\n")
+        last = run("forenotice", "lab", "console", "vm-0", env=env)
+        assert (last.returncode, last.stdout) == (1, "its last words\n"), last
+        assert last.stderr.startswith("forenotice: vm-0 is gone; above is what it wrote last. See "), last.stderr
         # And in the end nothing is left, not even after more than this.
         os.kill(lab.hosts["host-b"].pid, signal.SIGKILL)
         lab.hosts["host-a"].kill_libvirtd()

@@ -28,6 +28,8 @@ LOOK = 0.2
 """Seconds between two looks at a console."""
 LAST = 4096
 """Bytes of a console that are shown first."""
+USUAL = {"vms": 3, "hosts": 2, "agents": 0}
+"""How many there are unless somebody says otherwise."""
 
 
 class Lab:
@@ -58,36 +60,38 @@ drive = partial(command, app, make=Lab)
 
 @drive(
     "up",
-    option("--vms", "N", "How many VMs.", type=int, default=3),
-    option("--hosts", "N", "How many hosts.", type=int, default=2),
-    option("--agents", "N", "How many VMs run the agent instead of a handler script.", type=int, default=0),
+    option("--vms", "N", "How many VMs; 3 unless given.", type=int),
+    option("--hosts", "N", "How many hosts; 2 unless given.", type=int),
+    option("--agents", "N", "How many VMs run the agent instead of a handler script; 0 unless given.", type=int),
     switch("--emulate", "Let QEMU emulate the VMs, without trying KVM."),
     rows=table.LAB,
 )
-def up(ctx: Lab, vms: int, hosts: int, agents: int, emulate: bool) -> None:
+def up(ctx: Lab, *, emulate: bool, **sizes: int | None) -> None:
     """Start hosts, the service and VMs; return when all VMs poll."""
     from forenotice.lab import status
 
     lab, found = ctx.lab, ctx.settings
+    given = {name: size for name, size in sizes.items() if size is not None}
+    planned = lab.plan(
+        **{**USUAL, **given},
+        speed=found.speed,
+        control=str(found.control),
+        accelerator="qemu" if emulate else "",
+    )
     for other in found.others:
         if control_socket.is_in(other) and control_socket.answers(other):
             raise errors.ConflictError(
                 f"a `forenotice serve` runs in {other}, and commands would reach it instead of the lab: stop it first, "
                 "or give another directory with --data"
             )
-    if existing := lab.Lab.find(found.directory):
-        if not existing.is_up:
-            raise errors.ConflictError(existing.sentence)
-        ctx.out.result(status.of(existing), f"{existing.sentence[0].upper()}{existing.sentence[1:]}.")
+    if (existing := lab.Lab.find(found.directory)) and existing.is_up:
+        _require_same(existing, given)
+        ctx.out.result(
+            status.of(existing),
+            f"{existing.sentence[0].upper()}{existing.sentence[1:]}.",
+            f"The portal is at http://{existing.service.control}; sign in with the token in {existing.service.token}.",
+        )
         return
-    planned = lab.plan(
-        vms=vms,
-        hosts=hosts,
-        agents=agents,
-        speed=found.speed,
-        control=str(found.control),
-        accelerator="qemu" if emulate else "",
-    )
     made = lab.Lab.up(found.directory, planned, say=lab.silent if ctx.out.json else _say)
     ctx.out.result(status.of(made), *_next(made, found))
 
@@ -107,21 +111,29 @@ def show(ctx: Lab) -> None:
 @drive("console", argument("vm"), rows=(table.DATA, table.CONFIG))
 def console(ctx: Lab, vm: str) -> None:
     """Follow what a VM writes to its console, until Ctrl-C; as JSON only what its handler reports, a line each."""
-    from forenotice.lab import guests
+    from forenotice.lab import guests, status
 
-    guest = ctx.find().guests.get(vm)
+    lab = ctx.find()
+    guest = lab.guests.get(vm)
     if guest is None:
         raise errors.NotFoundError(f"the lab has no VM {vm}: see `forenotice lab status`")
     if not guest.console.exists():
         raise errors.UnavailableError(f"{vm} has not been started: see `forenotice lab status`")
+    is_gone = any(each.name == vm and each.state == status.GONE for each in status.of(lab).vms)
     pause, pending = threading.Event(), b""
     with guest.console.open("rb") as file:
-        file.seek(max(0, os.fstat(file.fileno()).st_size - LAST))
+        if (hidden := os.fstat(file.fileno()).st_size - LAST) > 0:
+            file.seek(hidden)
+            file.readline()
         while guest.console.exists():
             *lines, pending = (pending + file.read()).split(b"\n")
             shown = [line.decode(errors="replace").rstrip() for line in lines if not ctx.out.json or guests.read(line)]
             sys.stdout.writelines(f"{commands.plain(line)}\n" for line in shown)
             sys.stdout.flush()
+            if is_gone:
+                raise errors.NotFoundError(
+                    f"{vm} is gone; above is what it wrote last. See `forenotice history --vm {vm}`"
+                )
             pause.wait(LOOK)
 
 
@@ -131,6 +143,16 @@ def down(ctx: Lab) -> None:
     removed = ctx.lab.remove(ctx.settings.directory)
     said = "The lab is down, and nothing of it is left." if removed else "There is no lab."
     ctx.out.result({"removed": removed}, said)
+
+
+def _require_same(lab: "Whole", given: Mapping[str, int]) -> None:
+    """ConflictError: the lab that is up has other numbers than those that were given."""
+    has = {"vms": len(lab.plan.vms), "hosts": len(lab.plan.hosts), "agents": lab.plan.agents}
+    differ = [f"--{name} {number}" for name, number in has.items() if given.get(name, number) != number]
+    if differ:
+        raise errors.ConflictError(
+            f"a lab is up already, with {' and '.join(differ)}: run `forenotice lab down` first to start another"
+        )
 
 
 def _say(line: str) -> None:
@@ -160,6 +182,8 @@ def _next(lab: "Whole", found: settings.LabSettings) -> list[str]:
         f"The lab is up. Its clock for notices is {found.speed:g} times faster: 15 minutes of notice are {notice}.",
         *(lab.service.link.splitlines() and ["", *lab.service.link.splitlines()]),
         "",
+        f"Later, sign in with the token in {lab.service.token}.",
+        "",
         "Try:" if shutil.which("forenotice") else "Try (. .venv/bin/activate first):",
         "",
         *(f"  {own}forenotice {words:<{width}}  # {what}" for words, what in tries),
@@ -170,11 +194,14 @@ def _show(out: Output, found: "Status") -> None:
     out.facts(
         {
             "service": f"http://{found.service}" if found.service else "down",
+            "token": found.token,
             "speed": f"{found.speed:g}",
             "guests run on": "KVM" if found.accelerator == "kvm" else "QEMU's emulation",
         }
     )
+    out.line()
     out.table(("host", "state", "uri"), [(host.name, host.state, host.uri) for host in found.hosts])
+    out.line()
     out.table(
         ("vm", "host", "state", "address", "uptime", "boot id", "event"),
         [

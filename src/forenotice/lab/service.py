@@ -99,6 +99,11 @@ class Service:
         return next((str(entry["control"]) for entry in self._logged("serve.started")), "")
 
     @property
+    def token(self) -> Path:
+        """The file with the administrator's."""
+        return self.directory / "admin.token"
+
+    @property
     def link(self) -> str:
         """The words with the link that signs in to the portal, once."""
         return self.output.read_text().strip()

@@ -40,6 +40,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     directory: str
     service: str
     """The address of its control plane; empty: it is down."""
+    token: str
+    """The file with the administrator's token, for the portal."""
     accelerator: str
     speed: float
     hosts: list[HostStatus]
@@ -52,6 +54,7 @@ def of(lab: Lab) -> Status:
         up=lab.is_up,
         directory=str(lab.directory),
         service=lab.service.control if lab.service.is_alive else "",
+        token=str(lab.service.token),
         accelerator=lab.plan.accelerator,
         speed=lab.plan.speed,
         hosts=[_host(lab, name, asked[name] is not None) for name in lab.plan.hosts],

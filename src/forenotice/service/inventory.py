@@ -213,7 +213,9 @@ class InventoryLoop:
             self._listed[name] = listed
         except errors.ForenoticeError as error:
             if failures.again(error.message):
-                log.warning("The VMs of a host could not be listed", action="inventory.silent", host=name, reason=error.message)
+                log.warning(
+                    "The VMs of a host could not be listed", action="inventory.silent", host=name, reason=error.message
+                )
             self._due[name] = monotonic() + backoff.pause(failures.times, FIRST_PAUSE, LONGEST_PAUSE)
             self._listed.pop(name, None)
             before = service.silent.get(name)

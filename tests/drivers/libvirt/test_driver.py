@@ -829,7 +829,9 @@ def test_a_host_that_does_not_answer_is_fenced_before_its_vms_start_elsewhere(pa
     try:
         why = waiting(pair.carry_out(task, **how))["web-0"]
         # What to do comes before the cause, which may be cut.
-        task_first = f"{task.host} does not answer, and the driver's file has no fence: add one, or bring its libvirt back"
+        task_first = (
+            f"{task.host} does not answer, and the driver's file has no fence: add one, or bring its libvirt back"
+        )
         assert why.startswith(f"{task_first} ({pair.a.uri} cannot be reached: "), why
         why = waiting(pair.carry_out(task, **how, fence=("/bin/sh", "-c", "echo no power; exit 1")))["web-0"]
         assert why.startswith(f"{task.host} does not answer and could not be fenced: exit code 1: no power ("), why

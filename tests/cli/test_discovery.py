@@ -44,7 +44,7 @@ def test_what_there_is_becomes_a_fleet_file(uri: str, tmp_path: Path, fleet: Run
     ran = discover(tmp_path, f"rack1={uri}", "--rules", "rules.toml", "--output", "fleet.toml")
     assert (ran.returncode, ran.stderr) == (0, "")
     lines = [" ".join(line.split()) for line in ran.stdout.splitlines()]
-    assert lines[-1] == "The fleet is in fleet.toml; `forenotice fleet apply fleet.toml` takes it."
+    assert lines[-1] == "The fleet is in fleet.toml; `forenotice fleet apply fleet.toml` applies it."
     assert lines[1] == "rack1 infra-1 running a rule ignores it"
     assert lines[2].startswith("rack1 not a name running it cannot be added: 'not a name' is not a VM name")
     assert lines[3] == "rack1 web-0 running web 3 0 10.0.0.4"

@@ -35,7 +35,7 @@ def test_hosts(fleet: Run) -> None:
     assert fleet("host", "set", "h", *watched, "--json").json["inventory"] == "libvirt"
     fleet("host", "show", "h").shows("inventory +libvirt")
     drift = fleet("fleet", "drift")
-    assert (drift.code, drift.out) == (0, "The fleet is as the hosts with an inventory say.\n")
+    assert (drift.code, drift.out) == (0, "No watched host differs from the fleet.\n")
     assert fleet("host", "set", "h", "--no-inventory", "--json").json["inventory"] is None
     assert fleet("host", "remove", "spare").out == "Host spare is removed.\n"
     assert fleet("host", "remove", "host-a", "--json").code == 1

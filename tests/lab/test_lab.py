@@ -196,7 +196,10 @@ def test_a_full_disk_is_named(place: Path, env: Mapping[str, str]) -> None:
 
 
 def test_up_ends_with_a_host_that_does(directory: Path) -> None:
+    said = list[str]()
+
     def end(line: str) -> None:
+        said.append(line)
         if line.startswith("The service is up"):
             found = Lab.find(directory)
             assert found is not None
@@ -205,6 +208,7 @@ def test_up_ends_with_a_host_that_does(directory: Path) -> None:
     with pytest.raises(errors.UnavailableError, match=r"^host-a has ended$"):
         Lab.up(directory, Plan(hosts=("host-a",), accelerator="qemu"), bound=True, say=end)
     assert not directory.exists()
+    assert said[-1] == "Ending what was started, so that nothing is left."
 
 
 def test_a_lab_is_made_by_one_at_a_time(directory: Path) -> None:

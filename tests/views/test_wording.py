@@ -112,6 +112,21 @@ def test_titles_differ_within_their_noun() -> None:
             "The driver failed for a and c (timed out), try 2; it has finished with b.",
         ),
         (
+            "driver.finished",
+            {"done": ["a"], "calls": [{"vms": ["a"], "seconds": 3.1}]},
+            {},
+            "The driver has finished with a.",
+        ),
+        (
+            "driver.finished",
+            {
+                "done": ["a", "b"],
+                "calls": [{"vms": ["a"], "paused_seconds": 0.384}, {"vms": ["b"], "paused_seconds": 9.0}],
+            },
+            {},
+            "The driver has finished with a and b; paused: a for 0.384 s and b for 9 s.",
+        ),
+        (
             "driver.waiting",
             {"waiting": {"a": "host b does not answer", "c": "host b does not answer", "d": "no fence"}, "attempt": 1},
             {},

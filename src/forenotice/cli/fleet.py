@@ -109,10 +109,10 @@ def drift(ctx: Operator, host: str | None) -> int:
         ctx.out.table(
             ("host", "name", "drift", "since", "reason"),
             ((each.host, each.name, each.kind, ctx.out.moment(each.since), each.reason) for each in found.items),
-            none="The fleet is as the hosts with an inventory say.",
+            none="No watched host differs from the fleet.",
         )
         if found.more:
-            ctx.out.line("There is more; give --host.")
+            ctx.out.line("There is more: --host HOST lists it for one host.")
     return DIFFERS if found.items else ALIKE
 
 
@@ -161,7 +161,7 @@ def discover(ctx: Operator, hosts: tuple[str, ...], rules: str | None, file: str
     if file is not None and kind is not None:
         _write(_text(discovery.brief(found.fleet), kind), file)
         if file != "-" and not ctx.out.json:
-            ctx.out.line(f"The fleet is in {file}; `forenotice fleet apply {file}` takes it.")
+            ctx.out.line(f"The fleet is in {file}; `forenotice fleet apply {file}` applies it.")
 
 
 def _text(fleet: Mapping[str, object], kind: str) -> str:

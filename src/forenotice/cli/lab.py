@@ -179,7 +179,7 @@ def _next(lab: "Whole", found: settings.LabSettings) -> list[str]:
     width = max(len(words) for words, _ in tries)
     return [
         "",
-        f"The lab is up. Its clock for notices is {found.speed:g} times faster: 15 minutes of notice are {notice}.",
+        f"The lab is up, at speed {found.speed:g}: 15 minutes of notice take {notice}.",
         *(lab.service.link.splitlines() and ["", *lab.service.link.splitlines()]),
         "",
         f"Later, sign in with the token in {lab.service.token}.",

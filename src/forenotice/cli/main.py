@@ -32,7 +32,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "history": ("history.app", "Show what happened, newest last."),
     "subscription": ("subscriptions.app", "Subscriptions: push journal entries to webhooks."),
     "fleet": ("fleet.app", "The whole fleet as a file: discover, apply, compare, export."),
-    "network": ("network.app", "The network of guests: nftables rules by which an address is proof of a VM."),
+    "network": ("network.app", "The network of guests: nftables rules that hold each VM to its own addresses."),
     "token": ("tokens.app", "Operators' tokens: create, list, rotate, revoke."),
     "backup": ("server.backup", "Copy the database to a file, also while the service runs."),
     "restore": ("server.restore", "Restore the database from a backup, while the service is stopped."),

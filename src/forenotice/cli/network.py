@@ -1,4 +1,4 @@
-"""`forenotice network`: the rules by which a source address is proof of a VM."""
+"""`forenotice network`: the rules that hold each VM to its own addresses."""
 
 import sys
 from typing import TYPE_CHECKING

@@ -123,6 +123,8 @@ class Lab:
             try:
                 lab._make(say)
             except BaseException:
+                if lab.hosts:
+                    say("Ending what was started, so that nothing is left.")
                 lab._remove()
                 raise
         return lab

@@ -1,1 +1,1 @@
-"""The network between VMs and the guests' endpoint: nftables rules by which an address is proof of a VM."""
+"""The network between VMs and the guests' endpoint: nftables rules that hold each VM to its own addresses."""

@@ -54,7 +54,7 @@ WORDS: Mapping[str, tuple[str, str]] = {
     "operation.failed": ("Failed", "The operation on {host} failed: {failures}."),
     "operation.canceled": ("Cancelled", "The operation on {host} was cancelled."),
     "driver.answered": ("Reported its result", "The driver reported its result."),
-    "driver.finished": ("Finished", "The driver has finished with {vms}."),
+    "driver.finished": ("Finished", "The driver has finished with {vms}{paused}."),
     "driver.failed": ("Failed", "The driver failed for {failures}, try {attempt}{done}."),
     "driver.waiting": ("Waiting", "The driver waits: {waits}."),
     "rollout.started": ("Begun", "A rollout began: {kind} of {hosts}, in {waves}."),
@@ -172,6 +172,7 @@ def _parts(entry: Entry) -> dict[str, str]:
         "failures": failed(data.get("failures") or data.get("results") or {}),
         "waits": explanations.reasons_to_wait(data.get("waiting") or {}),
         "done": f"; it has finished with {several(done)}" if done else "",
+        "paused": _paused(data.get("calls") or ()),
         "attempt": str(data.get("attempt") or 1),
         "by": approved_by(by),
         "approved": f" It was approved at once {approved_by(by)}." if by else "",
@@ -194,6 +195,12 @@ def _parts(entry: Entry) -> dict[str, str]:
         "role": str(data.get("role") or "unknown"),
         "entries": str(data.get("entries", 0)),
     }
+
+
+def _paused(calls: Iterable[Mapping[str, Any]]) -> str:
+    """How long VMs stood still, where the driver has measured it."""
+    times = [f"{several(call['vms'])} for {call['paused_seconds']:g} s" for call in calls if "paused_seconds" in call]
+    return f"; paused: {fleet.several(times)}" if times else ""
 
 
 def _policy(policy: Mapping[str, Any]) -> str:

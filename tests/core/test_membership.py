@@ -314,6 +314,7 @@ def test_what_is_no_address_of_a_host(address: str) -> None:
         ("vmware", "esx://a", "'vmware' is no inventory: give libvirt, or none"),
         ("libvirt", None, "inventory libvirt needs the host's connection URI"),
         ("libvirt", "10.0.0.1", "such as qemu\\+ssh://rack1-01/system"),
+        ("libvirt", "qemu+ssh://a/system?command=/bin/sh", "names a program \\(command=\\)"),
     ],
 )
 def test_what_is_no_inventory_of_a_host(inventory: str, address: str | None, said: str) -> None:

@@ -206,6 +206,9 @@ def test_a_host_that_does_not_answer_keeps_what_it_has_and_says_since_when(site:
     assert (shown.silent_since, shown.silent_because) == (now, "no route to host")
     assert (site.entries(), site.drift(), site.rig.vm("db").host) == (written, {}, "a")
     assert fleet.set_host(site.rig.service, OPERATOR, "a", HostChange(cordoned=True)).silent_since == now
+    # At another address nobody has asked it yet.
+    elsewhere = HostChange(address="test:///elsewhere")
+    assert fleet.set_host(site.rig.service, OPERATOR, "a", elsewhere).silent_since is None
     del site.hosts.silent["a"]
     site.time += 61
     site.step()

@@ -9,7 +9,7 @@ from enum import StrEnum
 from functools import lru_cache
 from operator import itemgetter
 
-from forenotice.core import errors
+from forenotice.core import errors, libvirt_uri
 from forenotice.core.operations import Status
 from forenotice.core.windows import Window
 
@@ -417,6 +417,7 @@ def require_inventory(inventory: str | None, address: str | None) -> None:
             f"inventory {inventory} needs the host's connection URI: give an address such as "
             "qemu+ssh://rack1-01/system, too"
         )
+    libvirt_uri.require(address)
 
 
 def require_labels(labels: Mapping[str, str]) -> Mapping[str, str]:

@@ -38,12 +38,15 @@ def set_host(service: Service, call: Call, name: str, asked: shown.HostChange) -
 
     def work(unit: UnitOfWork) -> shown.Host:
         draft = _with_host(unit, call, name)
-        labels = {**draft.host(name).labels, **changes.get("labels", {})}
+        before = draft.host(name)
+        labels = {**before.labels, **changes.get("labels", {})}
         known = {key: value for key, value in labels.items() if value is not None}
-        membership.set_host(draft, replace(draft.host(name), **{**changes, "labels": known}))
+        membership.set_host(draft, replace(before, **{**changes, "labels": known}))
         unit.keep(draft)
         drift = unit.transaction.drift.counts([name])
-        return views.loaded_host(draft, name, drift.get(name, 0), service.silent.get(name))
+        # Nobody has asked it at another address yet.
+        silent = service.silent.get(name) if draft.host(name).address == before.address else None
+        return views.loaded_host(draft, name, drift.get(name, 0), silent)
 
     return command(service, call, shown.Host, work, asked="host.change", host=name)
 

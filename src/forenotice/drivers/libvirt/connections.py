@@ -5,18 +5,16 @@ waited for until a deadline.
 """
 
 import contextlib
-import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Generic, TypeVar
-from urllib.parse import unquote, urlsplit
 
 import libvirt
 import structlog
 
-from forenotice.core import backoff, errors
+from forenotice.core import backoff, errors, libvirt_uri
 from forenotice.drivers.libvirt import domains
 from forenotice.runtime import Runtime
 
@@ -31,10 +29,6 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
 FIRST_HANG, LONGEST_HANG = 60.0, 3600.0
 """Seconds until an attempt that hangs is left behind for another, since nobody tells it if its host is powered off. It
 keeps its thread, so each further one is given twice the time."""
-LONGEST_URI = 1000
-SCHEME = re.compile(r"[a-z]+(\+(unix|ssh|libssh|libssh2|tls|tcp))?")
-PROGRAMS = frozenset({"command", "netcat"})
-"""Parameters of a URI that name a program. Whoever may set a host's address must not choose what the service runs."""
 
 T = TypeVar("T")
 Listener = Callable[[str, str | None], None]
@@ -56,24 +50,6 @@ class UnreachableError(errors.UnavailableError):
     """A host does not answer."""
 
     code = "unreachable"
-
-
-def require_uri(uri: str) -> None:
-    """RefusedError: it cannot be a host's address for libvirt."""
-    example = "give one such as qemu+ssh://host-a/system"
-    if len(uri) > LONGEST_URI or not uri.isprintable() or "://" not in uri:
-        raise errors.RefusedError(f"{uri[:100]!r} is not a libvirt URI: {example}")
-    try:
-        parts = urlsplit(uri)
-    except ValueError:
-        raise errors.RefusedError(f"{uri!r} is not a libvirt URI: {example}") from None
-    if not SCHEME.fullmatch(uri.partition("://")[0]):
-        raise errors.RefusedError(f"{uri!r} has no transport that is allowed (unix, ssh, libssh, tls, tcp): {example}")
-    if parts.path.rstrip("/") == "/embed":
-        raise errors.RefusedError(f"{uri!r} would run QEMU within the service, which is not allowed: {example}")
-    named = {unquote(part.partition("=")[0]).lower() for part in re.split("[&;]", parts.query)}
-    if programs := sorted(named & PROGRAMS):
-        raise errors.RefusedError(f"{uri!r} names a program ({programs[0]}=), which is not allowed: {example}")
 
 
 class Call(Generic[T]):
@@ -104,7 +80,7 @@ class Connection:
     """To one host. It connects when it is first asked, and again after it was lost."""
 
     def __init__(self, uri: str, runtime: Runtime, tell: Listener) -> None:
-        require_uri(uri)
+        libvirt_uri.require(uri)
         self.uri = uri
         self._runtime = runtime
         self._tell = tell

@@ -119,6 +119,15 @@ def test_what_is_said_of_another_host_is_none_of_ours(watched: Watched, connecti
     other.close()
 
 
+def test_a_host_that_is_no_longer_watched_is_left(watched: Watched, connections: Connections, uri: str) -> None:
+    watched.list()
+    watched.inventory.follow({"b": uri})
+    assert connections.to(uri).is_connected
+    watched.inventory.follow({"b": "test:///default", "c": "nonsense"})
+    until(lambda: not connections.to(uri).is_connected)
+    watched.inventory.follow({})
+
+
 def test_a_host_that_does_not_answer_says_why(connections: Connections, tmp_path: Path) -> None:
     watched = Watched(connections, f"qemu+unix:///system?socket={tmp_path}/nobody")
     with pytest.raises(UnreachableError, match="cannot be reached"):

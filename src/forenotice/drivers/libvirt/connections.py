@@ -233,6 +233,13 @@ class Connections:
                 self._kept[uri] = Connection(uri, self._runtime, self._tell)
             return self._kept[uri]
 
+    def drop(self, uri: str) -> None:
+        """Close it without waiting; it is made again for whoever asks."""
+        with self._lock:
+            connection = self._kept.get(uri)
+        if connection is not None:
+            Call(self._runtime, connection.close)
+
     def watch(self, listener: Listener) -> None:
         """It is called in the thread of libvirt's events, for all connections, and must return at once."""
         with self._lock:

@@ -81,6 +81,8 @@ class LibvirtInventory:
         self._hosts = {
             name: known[name] if name in known and known[name].uri == uri else _Host(uri) for name, uri in hosts.items()
         }
+        for uri in {host.uri for host in known.values()} - set(hosts.values()):
+            self._connections.drop(uri)
 
     def begin(self, name: str) -> None:
         host = self._hosts[name]

@@ -302,6 +302,28 @@ def test_what_is_removed_while_its_host_has_it_is_added_again(site: Site) -> Non
     assert inventory.definition(site.rig.service, "db") == "<domain>db</domain>"
 
 
+def test_one_that_is_off_is_moved_when_its_former_host_no_longer_has_it(site: Site) -> None:
+    site.hosts.domains = {"a": [domain("db", 2, DomainState.OFF)], "b": []}
+    site.step()
+    site.hosts.domains["b"] = [domain("db", 2, DomainState.OFF)]
+    site.step("b")
+    assert site.rig.vm("db").host == "a"
+    site.hosts.domains["a"] = []
+    site.step("a")
+    assert (site.rig.vm("db").host, site.drift()) == ("b", {})
+
+
+def test_vms_that_cannot_be_where_the_other_was_do_not_keep_it_busy(site: Site) -> None:
+    site.hosts.domains = {"a": [domain("db", 2)], "b": [domain("x", 3)]}
+    site.step()
+    for name in "ab":
+        site.rig.set_host(name, capacity=0)
+    site.hosts.move("db", "a", "b")
+    site.hosts.move("x", "b", "a")
+    site.step("a", "b")
+    assert site.drift() == {("a", "x"): DriftKind.MISPLACED, ("b", "db"): DriftKind.MISPLACED}
+
+
 def test_others_that_may_have_the_vm_are_asked_before_it_is_moved(site: Site) -> None:
     site.hosts.domains = {"a": [domain("db", 2)], "b": []}
     site.step()

@@ -154,26 +154,34 @@ def require_own_machines(machines: Mapping[str, str]) -> None:
             )
 
 
-def observe(draft: Draft, host: str, inventory: Inventory) -> bool:
+@dataclass(slots=True, kw_only=True)
+class Left:
+    """What observing a host leaves to be done."""
+
+    busy: bool = False
+    """It has VMs of operations that have started, so it is to be observed again when those are over."""
+    elsewhere: set[str] = field(default_factory=set)
+    """Hosts that have VMs of this one: they are to be observed, too."""
+
+
+def observe(draft: Draft, host: str, inventory: Inventory) -> Left:
     """Record what a host that answers has; again is the same as once.
 
-    An operation that has started is not disturbed: where its VMs are is the driver's to say. Gives whether the host has
-    such VMs, so that it is to be observed again when the operation is over.
+    An operation that has started is not disturbed: where its VMs are is the driver's to say.
     """
-    found: dict[str, tuple[DriftKind, str]] = {}
-    noted, busy = -1, False
+    noted, found, left = -1, {}, Left()
     # One VM may make way for another, such as by giving up an address. What is recorded once stays, so this ends.
     while draft.noted != noted:
-        noted = draft.noted
-        found, busy = _round(draft, host, inventory)
+        left = Left()
+        noted, found = draft.noted, _round(draft, host, inventory, left)
     _record_drift(draft, host, found)
-    return busy
+    return left
 
 
-def _round(draft: Draft, host: str, inventory: Inventory) -> tuple[dict[str, tuple[DriftKind, str]], bool]:
-    """Gives what cannot be recorded, and whether VMs were left to an operation."""
+def _round(draft: Draft, host: str, inventory: Inventory, left: Left) -> dict[str, tuple[DriftKind, str]]:
+    """Gives what cannot be recorded."""
     found: dict[str, tuple[DriftKind, str]] = {}
-    strangers, busy = [], False
+    strangers = []
     known = {vm.name for vm in draft.vms_on(host)}
     for domain in inventory.hosts[host]:
         if vm := vm_of(draft, inventory, domain):
@@ -182,15 +190,15 @@ def _round(draft: Draft, host: str, inventory: Inventory) -> tuple[dict[str, tup
             strangers.append(domain)
     for name in sorted(known):
         if any(operation.status is Status.STARTED for operation in draft.live_operations_naming(name)):
-            busy = True
+            left.busy = True
             if before := draft.world.drift.get((host, name)):
                 found[name] = before.kind, before.reason
-        elif drift := _follow(draft, host, draft.vm(name), inventory):
+        elif drift := _follow(draft, host, draft.vm(name), inventory, left):
             found[name] = drift
     for domain in strangers:
         if drift := _add(draft, host, domain, inventory):
             found[domain.name[:LONGEST_NAME]] = drift
-    return found, busy
+    return found
 
 
 def vm_of(draft: Draft, inventory: Inventory, domain: Domain) -> Vm | None:
@@ -221,7 +229,7 @@ def _is_there(draft: Draft, domain: Domain) -> bool:
     return domain.state is not DomainState.ARRIVING and not prepared
 
 
-def _follow(draft: Draft, host: str, vm: Vm, inventory: Inventory) -> tuple[DriftKind, str] | None:
+def _follow(draft: Draft, host: str, vm: Vm, inventory: Inventory, left: Left) -> tuple[DriftKind, str] | None:
     """A VM that the fleet has on this host, or that this host has a domain of; gives what cannot be recorded."""
     domains = _domains_of(draft, inventory, vm)
     running = [at for at, domain in domains.items() if domain.state is DomainState.RUNNING]
@@ -234,6 +242,8 @@ def _follow(draft: Draft, host: str, vm: Vm, inventory: Inventory) -> tuple[Drif
         return DriftKind.MISSING, f"host {host} no longer has it, and no other watched host that answers runs it"
     if at != host:
         # That is for the host where it is to tell.
+        if vm.host == host and at is not None:
+            left.elsewhere.add(at)
         return None
     if vm.host != host:
         # For what it is now, it may be allowed there.

@@ -10,7 +10,7 @@ import structlog
 from forenotice.core import backoff, errors, fleet, inventory
 from forenotice.core.draft import Draft, World
 from forenotice.core.fleet import Host
-from forenotice.core.inventory import INVENTORY, Inventory, Listed, Rule, Silence
+from forenotice.core.inventory import INVENTORY, Inventory, Left, Listed, Rule, Silence
 from forenotice.failures import Failures
 from forenotice.service.calls import Call
 from forenotice.service.loops import Loop
@@ -85,8 +85,8 @@ class InventoryLoop:
         """Definitions that the store has, by VM, and their stamps."""
         self._unrecorded: set[str] = set()
         """Hosts that were listed since they were last recorded."""
-        self._busy: set[str] = set()
-        """Hosts with VMs that were left to operations."""
+        self._left: dict[str, Left] = {}
+        """What was left to be done, by host, when it was last recorded."""
         self._own: set[int] = set()
         """Positions of the journal that this step has written."""
         self._position = -1
@@ -112,7 +112,8 @@ class InventoryLoop:
             self._follow({host.name: host for host in reader.hosts.watched()})
             position = _end(reader)
             # What was in the way may be gone, and operations may be over.
-            again = {*reader.drift.hosts(), *self._busy} if position != self._position else set()
+            busy = {name for name, left in self._left.items() if left.busy}
+            again = {*reader.drift.hosts(), *busy} if position != self._position else set()
         now = self._service.runtime.monotonic()
         due = [name for name in self._hosts if self._due.get(name, 0.0) <= now]
         # Those that do not answer last: they take time.
@@ -125,12 +126,15 @@ class InventoryLoop:
 
     def _record_all(self, fresh: set[str], position: int) -> None:
         self._own.clear()
-        # To record one host may mean to list others.
-        while left := self._unrecorded & self._listed.keys():
-            name = min(left)
+        called: set[str] = set()
+        # To record one host may mean to list others, and to record them.
+        while names := self._unrecorded & self._listed.keys():
+            name = min(names)
             if not self._record(name, fresh, position):
                 self._due[name] = 0.0
-            self._unrecorded.discard(name)
+            elsewhere = self._left[name].elsewhere - called
+            called |= elsewhere
+            self._unrecorded = (self._unrecorded - {name}) | elsewhere
         self._unrecorded.clear()
         self._position = max(position, *self._own, 0)
 
@@ -164,9 +168,10 @@ class InventoryLoop:
     def _follow(self, hosts: Mapping[str, Host]) -> None:
         if hosts == self._hosts:
             return
+        silent = self._service.silent
         for name, before in self._hosts.items():
             if _source(hosts.get(name)) != _source(before):
-                for known in (self._due, self._listed, self._machines, self._failures, self._service.silent):
+                for known in (self._due, self._listed, self._machines, self._failures, self._left, silent):
                     known.pop(name, None)
         self._hosts, self._inventory = hosts, None
         if self._watcher is not None:
@@ -246,9 +251,8 @@ class InventoryLoop:
         with service.store.read() as reader:
             draft = service.draft(_load(reader, name, self._found), allows_loopback=service.allows_loopback)
             known = set(draft.world.vms)
-            busy = inventory.observe(draft, name, self._found)
+            self._left[name] = inventory.observe(draft, name, self._found)
             new = self._new_definitions(reader, draft, name)
-        self._busy = self._busy | {name} if busy else self._busy - {name}
         changes = draft.changes()
         if not (changes.entries or changes.drift or new):
             return True

@@ -65,7 +65,8 @@ def test_rules_of_ports_that_are_given(fleet: Run) -> None:
     [
         (("network", "rules"), "give either --host"),
         ((*BY_HAND, "--host", "host-a"), "give either --host"),
-        ((*BY_HAND, "--remove"), "--remove takes no ports"),
+        ((*BY_HAND, "--remove"), "give it alone"),
+        (("network", "rules", "--remove", "--bridge", "br0"), "give it alone"),
         (("network", "rules", "--port", "vnet0=db"), "is not PORT=VM,MAC"),
         (("network", "rules", "--port", "vnet 0=db,52:54:00:00:00:09"), "is not a network interface"),
         (("network", "rules", "--port", "vnet0=db,52:54", "--bridge", "br0"), "is not a MAC"),

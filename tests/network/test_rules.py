@@ -1,6 +1,7 @@
 """The rules' text: made of checked words only, and such as nft takes."""
 
 import re
+import shutil
 from contextlib import closing
 from typing import Any
 
@@ -121,3 +122,6 @@ def test_nft_says_what_it_did_not_take(monkeypatch: pytest.MonkeyPatch) -> None:
         nft.load("table bridge {")
     with pytest.raises(errors.RefusedError, match="no interface nosuch0 here"):
         nft.require_interfaces(["lo", "nosuch0"])
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
+    with pytest.raises(nft.NftError, match="nft is not installed: apt-get install nftables"):
+        nft.load(REMOVAL)

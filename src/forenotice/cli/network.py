@@ -101,8 +101,8 @@ def rules(
     Without --apply nothing is changed. Run it again when VMs or their addresses change.
     """
     if remove:
-        if host or given or apply:
-            raise UsageError("--remove takes no ports, and does not go with --apply")
+        if host or given or bridges or uplinks or to or apply:
+            raise UsageError("--remove removes all of the rules: give it alone")
         nft.load(REMOVAL)
         ctx.out.result(Rules(text=REMOVAL, applied=True), "The rules are removed.")
         return

@@ -31,6 +31,8 @@ LISTENER = re.compile(
 """An address with what may stand after it. The zone of an IPv6 address stands inside its brackets."""
 INTERFACE = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_.-]{1,15}", re.ASCII)
 """The kernel takes more characters; these are in use, and mean nothing to those who read them."""
+ANYBODYS = re.compile(r"(vnet|macvtap|macvlan)[0-9]+", re.ASCII)
+"""Names that libvirt gives to the interface of any VM, and then to that of another."""
 SOCKET_PATH_MAX = 107
 """Longer ones do not fit into a socket's address (unix(7))."""
 
@@ -165,8 +167,11 @@ def _tcp_listener(value: str, place: str, vm: str | None) -> Listener:
             f"{value!r} is not a listener: give HOST:PORT, onehop:HOST:PORT or unix:PATH, %INTERFACE and @NETNS after "
             "the port for one interface and another network namespace, and =VM after it for one VM alone"
         ) from None
-    if found["interface"] is not None:
-        interface(found["interface"])
+    if found["interface"] is not None and ANYBODYS.fullmatch(interface(found["interface"])) and vm:
+        raise ValueError(
+            f"libvirt gives the name {found['interface']} to any VM, so it does not stand for {vm}: name the interface "
+            f"in the domain, such as <target dev='tap-{vm[:11]}'/>"
+        )
     netns = found["netns"]
     if netns is not None and (not netns.startswith("/") or not netns.isprintable()):
         raise ValueError(

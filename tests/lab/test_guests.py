@@ -1,6 +1,7 @@
 """Guests without a machine: their domains as the driver reads them, their reports, and whether KVM is used."""
 
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -26,6 +27,17 @@ def test_a_domain_is_what_the_driver_and_the_inventory_read(needed: None, tmp_pa
     alone = domains.parse(Guest(name="vm-1", directory=tmp_path).domain(KERNEL, tmp_path / "initrd.gz", "qemu"))
     assert alone.vm is not None
     assert alone.vm.group == ""
+
+
+@pytest.mark.parametrize(("accelerator", "own"), [("qemu", True), ("kvm", False)])
+def test_only_an_emulated_guest_keeps_time_without_its_processor(
+    needed: None, tmp_path: Path, accelerator: str, own: bool
+) -> None:
+    """On a busy machine it can neither rely on its timer's first interrupts nor measure its processor's frequency."""
+    xml = Guest(name="vm-1", directory=tmp_path).domain(KERNEL, tmp_path / "initrd.gz", accelerator)
+    words = (ElementTree.fromstring(xml).findtext("os/cmdline") or "").split()
+    assert {"console=ttyS0", "fn.name=vm-1"} <= set(words)
+    assert [word in words for word in ("no_timer_check", "clocksource=acpi_pm")] == [own, own]
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,9 @@ TAIL = 64 * 1024
 KVM = "/dev/kvm"
 KVM_SECONDS = 5.0
 """Where KVM works, a guest boots within one."""
+EMULATED = ("no_timer_check", "clocksource=acpi_pm")
+"""For the kernel of an emulated guest. On a busy machine its first timer interrupts come too late, for which it would
+panic, and it measures the frequency of its TSC wrongly, with which its clock would be many times too fast."""
 DOMAIN = """\
 <domain type={type}>
   <name>{name}</name>
@@ -43,7 +46,7 @@ DOMAIN = """\
     <type arch="x86_64" machine="pc">hvm</type>
     <kernel>{kernel}</kernel>
     <initrd>{initrd}</initrd>
-    <cmdline>console=ttyS0 quiet panic=-1 {words}</cmdline>
+    <cmdline>{words}</cmdline>
   </os>
   <features><acpi/></features>
   <on_poweroff>destroy</on_poweroff>
@@ -151,6 +154,7 @@ class Guest:
             "prepare": f"{self.prepare:g}",
             "approve": "yes" if self.approve else "no",
         }
+        kernel_words = ("console=ttyS0", "quiet", "panic=-1", *(EMULATED if accelerator == "qemu" else ()))
         persistent, ephemeral = (quoteattr(str(disk.absolute())) for disk in self.disks)
         return DOMAIN.format(
             type=quoteattr(accelerator),
@@ -161,7 +165,7 @@ class Guest:
             memory=self.memory,
             kernel=escape(str(kernel.file)),
             initrd=escape(str(initrd.absolute())),
-            words=escape(" ".join(f"fn.{word}={value}" for word, value in words.items())),
+            words=escape(" ".join([*kernel_words, *(f"fn.{word}={value}" for word, value in words.items())])),
             emulator=escape(packages.program("qemu-system-x86_64")),
             persistent=persistent,
             ephemeral=ephemeral,

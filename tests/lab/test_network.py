@@ -23,7 +23,7 @@ def test_a_guest_reaches_the_endpoint_through_the_rules(host: hosts.Host, place:
     try:
         vm = {"host": "host-a", "addresses": [guest.address], "vm_id": guest.uuid}
         server.post("/v1/fleet", {"hosts": {"host-a": {"address": host.uri}}, "vms": {"vm-0": vm}})
-        link.createXML(guest.domain(kernel, place / "initrd", guests.accelerator(kernel, place / "initrd")))
+        link.createXML(guest.domain(kernel, place / "initrd", "qemu"))
         env = {**server.env, "FORENOTICE_DATA": str(server.data)}
         done = run(*host.command("forenotice", "network", "rules", "--host", "host-a", "--apply", "--json"), env=env)
         assert done.returncode == 0, done.stderr

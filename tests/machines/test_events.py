@@ -9,8 +9,8 @@ from typing import Any
 import libvirt
 from tests.machines.labs import BY_POWER_CUT, GRACEFULLY, Lab, Machine, Vm, a_lab, together, until
 
-FREEZE, CUT = 4, 3
-"""Seconds that VMs are frozen, and until a guest that does not shut down is powered off."""
+FREEZE, CUT = 4, 8
+"""Seconds that VMs are frozen, and until a guest that does not shut down is powered off: it then still polls."""
 HOSTS = {"host-a": {"cordoned": True}, "host-b": {"cordoned": True}, "host-c": {}, "host-d": {}}
 """VMs are moved to the last two. What happens to a whole host happens to the first two."""
 DOOMED = {"cordoned": True}
@@ -44,9 +44,10 @@ def test_each_type_of_event(tmp_path: Path) -> None:
 
 
 def told(machine: Machine, operation: str, kind: str) -> None:
-    """Its guest saw the event, with this type, and approved it; now it sees it no more."""
-    (event,) = [each["id"] for each in machine.lab.operation(operation)["events"] if machine.name in each["resources"]]
-    assert [each.type for each in machine.guest.reports() if each.approved == event] == [kind]
+    """Its guest saw the event, with this type, and approved it. It may have ended before it could report the latter."""
+    (event,) = [each for each in machine.lab.operation(operation)["events"] if machine.name in each["resources"]]
+    assert event["approved_by"] == machine.name
+    assert [each.type for each in machine.guest.reports() if each.prepares == event["id"]] == [kind]
 
 
 def ahead(machine: Machine, since: int = 0) -> float:
@@ -69,8 +70,14 @@ def a_whole_host(lab: Lab) -> None:
     assert said.returncode == 0, said.stderr
     (made,) = json.loads(said.stdout)["operations"]
     lab.ended(made["id"])
-    paused = [each for each in lab.happened[begun:] if each.host == "host-a" and each.what in ("suspended", "resumed")]
-    assert [each.what for each in paused] == ["suspended"] * 2 + ["resumed"] * 2
+
+    def paused() -> list[str]:
+        seen = [each.what for each in lab.happened[begun:] if each.host == "host-a"]
+        return [what for what in seen if what in ("suspended", "resumed")]
+
+    # libvirt may tell us later than the driver.
+    until(lambda: len(paused()) == 4, lambda: f"both are paused and go on: {paused()}")
+    assert paused() == ["suspended"] * 2 + ["resumed"] * 2
     for vm in both:
         told(vm, made["id"], "Freeze")
         was_frozen(vm, *before[vm.name])

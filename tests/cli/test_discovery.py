@@ -95,9 +95,10 @@ def test_a_domain_that_two_hosts_have_is_one_vm(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["a={0}", "a={0}"], "two hosts are called a: name them, such as other=test"),
+        (["a={0}", "a={0}"], "two hosts are called a: name one of them otherwise, such as other=test"),
         (["qemu+unix:///system?socket=/nobody"], "cannot be reached"),
         (["rack1"], "'rack1' is not a libvirt URI"),
+        (["rack 1={0}"], "'rack 1' is not a host name"),
         (["a={0}", "--output", "fleet.what"], "cannot tell whether fleet.what is TOML or JSON"),
         (["a={0}", "--rules", "none.toml"], "the file of inventory rules none.toml"),
     ],

@@ -1,7 +1,6 @@
 """The lab's tour, in the README and on its own page, on real machines."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -10,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from tests import needed
 from tests.acceptance.running import environment
 from tests.docs.test_snippets import ROOT, blocks
 
-from forenotice.core import errors
 from forenotice.lab import lab, packages
 
 AS_ROOT = "# as root"
@@ -24,12 +23,7 @@ ACTIVATE = ". .venv/bin/activate"
 
 @pytest.fixture
 def env() -> Iterator[Mapping[str, str]]:
-    try:
-        lab.require()
-    except errors.RefusedError as error:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(error.message)
+    needed.require(lab.require)
     with tempfile.TemporaryDirectory(prefix="fn-") as home:
         # The tour does not depend on which port is free, nor on whether KVM boots.
         yield environment(Path(home), FORENOTICE_CONTROL="127.0.0.1:0", XDG_RUNTIME_DIR=home)

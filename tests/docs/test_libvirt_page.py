@@ -1,7 +1,5 @@
 """docs/libvirt.md: its commands, against a real host, and its tables."""
 
-import importlib.util
-import os
 import re
 import tempfile
 from collections.abc import Iterator
@@ -9,9 +7,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests import needed
 from tests.acceptance.running import run, serving
 from tests.docs.test_agent_page import defaults
 from tests.docs.test_snippets import ROOT, blocks
+from tests.namespaces import require_libvirt
 
 from forenotice.core.operations import Kind
 from forenotice.drivers import file
@@ -24,13 +24,8 @@ SYSTEM = "qemu+ssh://forenotice@host-a/system"
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    try:
-        packages.require()
-        assert importlib.util.find_spec("libvirt") is not None, "libvirt-python is not installed"
-    except (packages.MissingError, AssertionError) as error:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(str(error))
+    needed.require(packages.require)
+    require_libvirt()
     with tempfile.TemporaryDirectory(prefix="fn-", dir="/tmp") as directory:
         yield Path(directory)
 

@@ -3,7 +3,7 @@
 import importlib.util
 import os
 
-import pytest
+from tests import needed
 
 from forenotice.lab import image, packages
 
@@ -11,10 +11,5 @@ collect_ignore_glob = [] if importlib.util.find_spec("libvirt") or os.environ.ge
 
 
 def pytest_runtest_setup() -> None:
-    try:
-        packages.require()
-        image.find_kernel()
-    except packages.MissingError as error:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(error.message)
+    needed.require(packages.require)
+    needed.require(image.find_kernel)

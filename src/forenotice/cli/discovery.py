@@ -9,7 +9,7 @@ import msgspec
 from forenotice import logs, runtime, views
 from forenotice.core import errors, fleet, inventory, membership
 from forenotice.core.draft import Draft, World
-from forenotice.core.fleet import NAME, Host
+from forenotice.core.fleet import Host
 from forenotice.core.inventory import Domain, DomainState, Inventory
 from forenotice.core.timing import Timing
 from forenotice.drivers import inventory_rules
@@ -48,11 +48,13 @@ def discover(hosts: Sequence[str], rules: Path | None) -> Discovered:
     try:
         for text in hosts:
             given, _, rest = text.partition("=")
-            uri = rest if rest and NAME.fullmatch(given) else text
+            uri = rest if "://" in rest and "://" not in given else text
             itself = watcher.host_name(uri)
             name = itself if uri is text else given
             if name in draft.world.hosts:
-                raise errors.RefusedError(f"two hosts are called {name}: name them, such as other={uri}")
+                raise errors.RefusedError(
+                    f"two hosts are called {name}: name one of them otherwise, such as other={uri}"
+                )
             try:
                 membership.add_host(draft, Host(name=name, address=uri, inventory="libvirt"))
             except errors.RefusedError as error:

@@ -21,7 +21,9 @@ def require(uri: str) -> None:
     except ValueError:
         raise errors.RefusedError(f"{uri!r} is not a libvirt URI: {example}") from None
     if not SCHEME.fullmatch(uri.partition("://")[0]):
-        raise errors.RefusedError(f"{uri!r} has no transport that is allowed (unix, ssh, libssh, tls, tcp): {example}")
+        raise errors.RefusedError(
+            f"{uri!r} has no transport that is allowed (unix, ssh, libssh, libssh2, tls, tcp): {example}"
+        )
     if parts.path.rstrip("/") == "/embed":
         raise errors.RefusedError(f"{uri!r} would run QEMU within the service, which is not allowed: {example}")
     named = {unquote(part.partition("=")[0]).lower() for part in re.split("[&;]", parts.query)}

@@ -14,18 +14,14 @@ import pytest
 
 collect_ignore_glob = [] if importlib.util.find_spec("libvirt") or os.environ.get("CI") == "true" else ["test_*.py"]
 if not collect_ignore_glob:
+    from tests import needed
     from tests.drivers.libvirt.pair import Pair
 
     from forenotice.lab import packages
 
     @pytest.fixture(scope="session")
     def _pair() -> Iterator[Pair]:
-        try:
-            packages.require()
-        except packages.MissingError as error:
-            if os.environ.get("CI") == "true":
-                raise
-            pytest.skip(error.message)
+        needed.require(packages.require)
         # Not under pytest's own directory, whose path is too long for a socket.
         place = Path(tempfile.mkdtemp(prefix="fn-", dir="/tmp"))
         try:

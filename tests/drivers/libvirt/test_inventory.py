@@ -1,6 +1,5 @@
 """What libvirt says of a host's domains: listed in one call, read again when they change, and followed by a service."""
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -14,6 +13,7 @@ from typing import Any
 
 import libvirt
 import pytest
+from tests import needed
 from tests.acceptance.running import until
 from tests.service.rig import Rig
 
@@ -274,12 +274,7 @@ def test_a_service_follows_what_happens_on_a_host(store: Store, connections: Con
 
 @pytest.fixture
 def pair() -> Iterator[tuple[hosts.Host, hosts.Host]]:
-    try:
-        packages.require()
-    except packages.MissingError as error:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(error.message)
+    needed.require(packages.require)
     with ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fn-")))
         one = stack.enter_context(hosts.Host.start("host-a", place / "a", number=1, cache=place / "c", bound=True))

@@ -73,13 +73,9 @@ def advert(source: str, sender: str, target: str, to: str = ALL_NODES) -> bytes:
     return icmpv6(source, sender, ADVERT, struct.pack("!I", OVERRIDE) + ip(target) + b"\x02\x01" + mac(source), to)
 
 
-def fragments(source: str, sender: str, body: bytes, *, first: int, kind: int, to: str = ALL_NODES) -> list[bytes]:
-    """The same IPv6 packet in two; `kind` is what the first has after the fragment's own header."""
-    parts = ((0, 1, body[:first]), (first, 0, body[first:]))
-    return [
-        ethernet(source, IPV6, _ipv6(sender, to, 44, struct.pack("!BBHI", kind, 0, offset | more, 7) + part))
-        for offset, more, part in parts
-    ]
+def first_fragment(source: str, sender: str, body: bytes, kind: int) -> bytes:
+    """Of an IPv6 packet: no more than 8 bytes; `kind` is the header with which they begin."""
+    return ethernet(source, IPV6, _ipv6(sender, ALL_NODES, 44, struct.pack("!BBHI", kind, 0, 1, 7) + body[:8]))
 
 
 def payload(frame: bytes) -> bytes:

@@ -199,6 +199,9 @@ def test_what_a_vm_may_send(bridge: Network) -> None:
         "the search for a neighbour": frames.solicit(mac, own6, other6),
         "the same by IPv6": frames.solicit(mac, "::", own6),
         "the same for its link-local address": frames.solicit(mac, "::", local),
+        "the search for a router": frames.icmpv6(mac, "::", 133, bytes(4)),
+        "what it listens to": frames.icmpv6(mac, "::", 131, bytes(20)),
+        "the same in its second version": frames.icmpv6(mac, "::", 143, bytes(24)),
         "its own IPv6": frames.udp(mac, own6, "ff02::1", (4000, 4000)),
     }
     forbidden = {
@@ -233,11 +236,11 @@ def test_what_a_vm_may_send(bridge: Network) -> None:
         "another's in two tags": frames.tagged(frames.tagged(frames.arp(mac, other))),
     }
     # What the rules look for is in the second fragment.
-    options = bytes((17, 0, 1, 4, 0, 0, 0, 0))
-    offer = options + frames.payload(frames.udp(mac, own6, frames.ALL_NODES, (547, 546)))
+    for kind in (0, 43, 44, 60):
+        hidden = frames.first_fragment(mac, own6, bytes((17, 0, 1, 4, 0, 0, 0, 0)), kind)
+        forbidden[f"what comes behind a header of kind {kind}"] = hidden
     lie = frames.payload(frames.advert(mac, own6, other6))
-    forbidden["a DHCPv6 server's offer behind options"] = frames.fragments(mac, own6, offer, first=8, kind=60)[0]
-    forbidden["another's advertisement, its first bytes"] = frames.fragments(mac, own6, lie, first=8, kind=58)[0]
+    forbidden["another's advertisement, its first bytes"] = frames.first_fragment(mac, own6, lie, 58)
     for name, frame in (allowed | forbidden).items():
         assert bridge.arrives(bridge.web, frame, bridge.db), f"without rules: {name}"
     bridge.load()

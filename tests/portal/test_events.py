@@ -11,6 +11,7 @@ import pytest
 from tests.portal.running import Answer, Portal, running
 from tests.service.rig import ManualClock
 
+from forenotice.core import selectors
 from forenotice.core.driver_calls import Finished, NotYet
 from forenotice.core.lifecycle import StartRequests
 from forenotice.core.operations import Kind
@@ -204,6 +205,13 @@ def test_a_failure_says_what_failed(tmp_path: Path) -> None:
         assert "<answer>" not in page.html
         tenant = portal.visitor_as("tenant", "group:web").get(f"/events/{event}")
         tenant.shows("Without success: web-0 (the platform could not do it).")
+        for seen, why in ((None, "no <answer>"), (selectors.of_scopes("group:web"), "the platform could not do it")):
+            for said in (
+                queries.explain_event(portal.service, event, seen),
+                queries.explain_operation(portal.service, task.operation, seen),
+            ):
+                assert said.sentence.startswith("It is over: Failed at ")
+                assert said.sentence.endswith(f" Without success: web-0 ({why}).")
 
 
 def test_what_the_driver_waits_for(portal: Portal) -> None:

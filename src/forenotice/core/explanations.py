@@ -69,6 +69,9 @@ def explain_event(draft: Draft, event: Event, expiry_from: datetime) -> Explanat
     operation = draft.operation(event.operation)
     if event.status is Status.CANCELED:
         operation = replace(operation, status=event.status, ended_at=event.ended_at)
+    if not event.status.live:
+        told = {name: why for name, why in operation.failures.items() if name in event.resources}
+        operation = replace(operation, failures=told)
     return replace(explain_operation(draft, operation, expiry_from), noun="event", id=event.id)
 
 
@@ -91,7 +94,7 @@ def explain_operation(draft: Draft, operation: Operation, expiry_from: datetime)
         case Status.STARTED:
             return _of_started(draft, operation)
         case _:
-            return of_ended("operation", operation)
+            return of_ended("operation", operation, operation.failures)
     return Explanation(
         noun="operation",
         id=operation.id,
@@ -102,9 +105,15 @@ def explain_operation(draft: Draft, operation: Operation, expiry_from: datetime)
     )
 
 
-def of_ended(noun: str, ended: Event | Operation) -> Explanation:
+def of_ended(noun: str, ended: Event | Operation, failures: Mapping[str, str] | None = None) -> Explanation:
     said = f"It is over: {ended.status} at {moment_told(ended.ended_at)}."
+    if failures:
+        said += f" Without success: {_failed(failures)}."
     return Explanation(noun=noun, id=ended.id, sentences=(said,), since=ended.ended_at, until=None)
+
+
+def _failed(failures: Mapping[str, str]) -> str:
+    return names(f"{names(vms)} ({reason})" for reason, vms in by_reason(failures).items()) if failures else ""
 
 
 def start_at_the_earliest(draft: Draft, operation: Operation, expiry_from: datetime) -> datetime | None:
@@ -133,7 +142,7 @@ def _of_started(draft: Draft, operation: Operation) -> Explanation:
         waiting += [_facts(draft, blocker) for blocker in missing]
     if driven and operation.attempt < draft.timing.retries.tries:
         number = f"try {operation.attempt + 1} of {draft.timing.retries.tries}"
-        because = [f"{names(vms)} ({reason})" for reason, vms in by_reason(operation.failures).items()]
+        because = _failed(operation.failures)
         if not because and operation.waiting:
             said.append(f"It started at {moment_told(operation.started_at)}.")
         elif not because:
@@ -141,9 +150,9 @@ def _of_started(draft: Draft, operation: Operation) -> Explanation:
             again = f", {number}" if operation.attempt else ""
             said.append(f"It started at {moment_told(operation.started_at)}, and the driver is carrying it out{again}.")
         elif operation.due_at is not None and operation.due_at > draft.now:
-            said.append(f"The driver failed for {names(because)}; {number} is at {moment_told(operation.due_at)}.")
+            said.append(f"The driver failed for {because}; {number} is at {moment_told(operation.due_at)}.")
         else:
-            said.append(f"The driver failed for {names(because)}; it is asked again, {number}.")
+            said.append(f"The driver failed for {because}; it is asked again, {number}.")
         facts: dict[str, object] = {"kind": "driver", "vms": driven, "attempt": operation.attempt + 1}
         facts |= {"since": operation.started_at, "failures": dict(operation.failures)}
         if operation.waiting:

@@ -200,7 +200,9 @@ def explain_event(service: Service, event_id: str, seen: Selector | None = None)
 
 def explained(service: Service, draft: Draft, event: Event, seen: Selector | None) -> maintenance.EventExplanation:
     """Why an event waits, on a draft of what explains its operation."""
-    found = explanations.explain_event(draft, event, service.expiry_from)
+    # Of one that is over, as much as the caller sees of its operation.
+    source = draft if event.status.live else visibility.visible(draft, seen)
+    found = explanations.explain_event(source, event, service.expiry_from)
     found = visibility.explanation(draft, _with_calls(service, found, event.operation), seen)
     view: maintenance.EventExplanation = views.explanation(found, service.clock.behind)
     return view
@@ -215,7 +217,9 @@ def explain_operation(
         if operation.status is Status.PLANNED:
             world = reader.worlds.to_explain(operations=[operation_id, *reader.operations.moving_to(operation.host)])
         draft = with_targets(service, reader, [operation_id], world)
-    found = explanations.explain_operation(draft, draft.operation(operation_id), service.expiry_from)
+    # Of one that is over, as much as the caller sees of it.
+    operation = draft.operation(operation_id) if operation.status.live else operation
+    found = explanations.explain_operation(draft, operation, service.expiry_from)
     found = visibility.explanation(draft, _with_calls(service, found, operation_id), seen)
     view: maintenance.OperationExplanation = views.explanation(found, service.clock.behind)
     return view

@@ -313,6 +313,14 @@ def test_one_that_is_off_is_moved_when_its_former_host_no_longer_has_it(site: Si
     assert (site.rig.vm("db").host, site.drift()) == ("b", {})
 
 
+def test_the_former_host_of_one_that_appears_is_asked_although_it_tells_nothing(site: Site) -> None:
+    site.hosts.domains = {"a": [domain("db", 2, DomainState.OFF)], "b": []}
+    site.step()
+    site.hosts.move("db", "a", "b")
+    site.step("b")
+    assert (site.rig.vm("db").host, site.drift()) == ("b", {})
+
+
 def test_vms_that_cannot_be_where_the_other_was_do_not_keep_it_busy(site: Site) -> None:
     site.hosts.domains = {"a": [domain("db", 2)], "b": [domain("x", 3)]}
     site.step()

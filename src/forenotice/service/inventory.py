@@ -215,6 +215,7 @@ class InventoryLoop:
         try:
             listed = self._opened().list(name)
             self._require_own_machine(name, listed.machine)
+            self._call_former_hosts(name, listed)
             self._listed[name] = listed
         except errors.ForenoticeError as error:
             if failures.again(error.message):
@@ -231,6 +232,14 @@ class InventoryLoop:
             failures.over()
             log.info("The VMs of a host are listed again", action="inventory.answered", host=name)
         return True
+
+    def _call_former_hosts(self, name: str, listed: Listed) -> None:
+        """List those again that had what has appeared: libvirt does not tell that a domain that is off has left."""
+        before = self._listed.get(name, listed)
+        appeared = {domain.uuid for domain in listed.domains} - {domain.uuid for domain in before.domains}
+        for other, each in self._listed.items() if appeared else ():
+            if other != name and any(domain.uuid in appeared for domain in each.domains):
+                self.changed(other)
 
     def _require_own_machine(self, name: str, machine: str) -> None:
         """ConflictError: another host has the same address, or one that leads there; nothing of it is recorded, too."""

@@ -100,7 +100,7 @@ def test_what_appears_is_added_with_what_its_description_and_the_rules_say() -> 
         (domain("x", group="web", kind=ScopeKind.CLOUD_SERVICE), DriftKind.REFUSED, "is of kind availability-set, and"),
         (domain("x", group="web", update_domain=7), DriftKind.REFUSED, "cannot share host a"),
         (domain("x", group="new", size=99.0), DriftKind.REFUSED, "host a has not enough room for x"),
-        (domain("web-1", 7), DriftKind.REFUSED, "VM web-1 exists already"),
+        (domain("web-1", 7), DriftKind.REFUSED, "VM web-1 of the fleet has another vmId: rename this domain"),
         (domain("x", group="no group"), DriftKind.REFUSED, "is not a group name"),
         (domain("x", unreadable="spot='x' is neither"), DriftKind.UNREADABLE, "spot='x' is neither"),
     ],

@@ -101,7 +101,7 @@ def diff(ctx: Operator, file: str, form: str | None) -> int:
 
 @operator(app, "drift", option("--host", "HOST", "Only of this host.", shell_complete=commands.names("hosts")))
 def drift(ctx: Operator, host: str | None) -> int:
-    """Show how hosts with an inventory differ from the fleet. Exit code: 0 not at all, 1 they do."""
+    """List how watched hosts differ from the fleet. Exit code: 0 no difference, 1 some."""
     found = ctx.api.get(views.fleet.FoundDrift, "fleet", "drift", host=host)
     if ctx.out.json:
         ctx.out.data(found)

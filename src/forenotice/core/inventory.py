@@ -306,6 +306,9 @@ def _add(draft: Draft, host: str, domain: Domain, inventory: Inventory) -> tuple
         return _duplicate(domain.name, running)
     if domain.unreadable:
         return DriftKind.UNREADABLE, domain.unreadable
+    if domain.name in draft.world.vms:
+        why = f"VM {domain.name} of the fleet has another vmId: rename this domain, or undefine it"
+        return DriftKind.REFUSED, why
     spec = VmSpec(name=domain.name, host=host, vm_id=domain.uuid, **facts.of_vm())
     try:
         # Alone first, so that no group is made for a VM that cannot be added.

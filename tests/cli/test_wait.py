@@ -118,7 +118,7 @@ def test_a_server_that_is_away_for_a_while_is_waited_for(
     waits = answer("200 OK", encoded(maintenance.OperationExplanation))
     ended = answer("200 OK", encoded(maintenance.Operation, ended_at=NOW, status=Status.COMPLETED))
     scheduled = answer("200 OK", encoded(maintenance.Operation))
-    with stranger(scheduled, waits, AWAY, AWAY, scheduled, waits, ended) as server:
+    with stranger(scheduled, waits, scheduled, AWAY, AWAY, scheduled, waits, ended) as server:
         follow(server.url)
     printed = capsys.readouterr()
     assert json.loads(printed.out)["status"] == "Completed"
@@ -127,6 +127,20 @@ def test_a_server_that_is_away_for_a_while_is_waited_for(
     with pytest.raises(UnfinishedError, match="--wait-limit is over"):
         follow(server.url, 0)
     assert capsys.readouterr().err.count("is `forenotice serve` running? Trying again.\n") == 1
+
+
+def test_a_status_is_not_reported_with_the_reason_of_another(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wait, "EVERY", 0.01)
+    scheduled, started, ended = (
+        answer("200 OK", encoded(maintenance.Operation, status=status, ended_at=NOW if over else None))
+        for status, over in ((Status.SCHEDULED, False), (Status.STARTED, False), (Status.COMPLETED, True))
+    )
+    drives = answer("200 OK", encoded(maintenance.OperationExplanation, sentence="It started.", waiting_for=[]))
+    with stranger(scheduled, drives, started, started, drives, started, ended) as server:
+        follow(server.url)
+    assert [line.partition(" is ")[2] for line in capsys.readouterr().err.splitlines()] == ["Started. It started."]
 
 
 class Lines(Bar):

@@ -84,17 +84,21 @@ class AwaitedOperation:
 
     def look(self, bar: Bar) -> bool:
         """Whether it is over; if not, report why, when that has changed."""
-        self.view = self.api.get(type(self.view), self.path, self.view.id)
+        self.view = self._present()
         if self.over:
             self.why = self.outcome()
             return True
         explanation = self.api.get(views.maintenance.Explanation, self.path, self.view.id, "explanation")
         self.why = explanation.sentence
         reported = (self.view.status, gist(explanation.waiting_for) or self.why)
-        if reported != self._reported:
+        # It may have started between the two requests: then the next look reports it.
+        if reported != self._reported and self._present().status == self.view.status:
             bar.say(f"{self.what} is {self.view.status}. {self.why}".rstrip())
-        self._reported = reported
+            self._reported = reported
         return False
+
+    def _present(self) -> Any:
+        return self.api.get(type(self.view), self.path, self.view.id)
 
 
 def gist(facts: Any) -> Any:

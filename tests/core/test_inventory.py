@@ -320,6 +320,18 @@ def test_a_vm_is_known_by_its_uuid_and_else_by_its_name() -> None:
     assert (site.vm("known").host, site.vm("described").host, drift(site)) == ("a", "c", {})
 
 
+def test_a_namesake_is_not_taken_for_a_vm_whose_host_is_silent() -> None:
+    site = Site()
+    site.add_hosts("ab")
+    seen = {"a": [domain("db", 1)], "b": [domain("db", 2)]}
+    observe(site, seen)
+    assert drift(site) == {("b", "db"): DriftKind.REFUSED}
+    del seen["a"]
+    made = observe(site, seen)
+    assert all(map(is_nothing, made))
+    assert site.vm("db").host == "a"
+
+
 # What a description says
 
 

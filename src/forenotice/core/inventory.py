@@ -202,11 +202,14 @@ def _round(draft: Draft, host: str, inventory: Inventory, left: Left) -> dict[st
 
 
 def vm_of(draft: Draft, inventory: Inventory, domain: Domain) -> Vm | None:
-    """The VM with its uuid; else that with its name, unless another domain is that one."""
+    """The VM with its uuid; else that with its name, unless another domain is that one, or may be.
+
+    If the VM's host does not answer, nobody knows what it has.
+    """
     if owner := draft.world.addresses.get(domain.uuid):
         return draft.world.vms.get(owner)
     vm = draft.world.vms.get(domain.name)
-    return None if vm is None or inventory.with_uuid(vm.vm_id) else vm
+    return None if vm is None or inventory.with_uuid(vm.vm_id) or vm.host not in inventory.hosts else vm
 
 
 def _domains_of(draft: Draft, inventory: Inventory, vm: Vm) -> dict[str, Domain]:

@@ -30,6 +30,7 @@ def test_uris_that_are_allowed(uri: str) -> None:
         ("qemu://[::/system", "not a libvirt URI"),
         ("qemu+ext:///system?command=/bin/sh", "no transport that is allowed"),
         ("QEMU+EXT:///system", "no transport that is allowed"),
+        ("qemu+ssh://me:secret@a/system", "^this URI has a password, which libvirt does not use: give one such as "),
         ("qemu+ssh://a/system?command=/bin/sh", "names a program"),
         ("qemu+ssh://a/system?x=1;Comm%61nd=/bin/sh", "names a program"),
         ("qemu+ssh://a/system?netcat=/bin/sh", "names a program"),

@@ -20,6 +20,9 @@ def require(uri: str) -> None:
         parts = urlsplit(uri)
     except ValueError:
         raise errors.RefusedError(f"{uri!r} is not a libvirt URI: {example}") from None
+    if parts.password is not None:
+        # It would be told wherever the URI is.
+        raise errors.RefusedError(f"this URI has a password, which libvirt does not use: {example}")
     if not SCHEME.fullmatch(uri.partition("://")[0]):
         raise errors.RefusedError(
             f"{uri!r} has no transport that is allowed (unix, ssh, libssh, libssh2, tls, tcp): {example}"

@@ -24,7 +24,7 @@ from forenotice.core.operations import Kind
 from forenotice.drivers import file, registry
 from forenotice.drivers.libvirt import disks, domains, moves
 from forenotice.drivers.libvirt.attempts import Attempt, FailedError, Parts
-from forenotice.drivers.libvirt.connections import Connections, UnreachableError
+from forenotice.drivers.libvirt.connections import Connections, HostError, UnreachableError
 from forenotice.drivers.libvirt.disks import DiskError
 from forenotice.drivers.libvirt.domains import Mark, NewDisk
 from forenotice.drivers.libvirt.driver import LibvirtDriver
@@ -236,6 +236,13 @@ def test_a_restart_that_died_goes_on_where_it_was(pair: Pair) -> None:
     assert number(pair, "web-0") == before
 
 
+def test_a_domain_that_its_host_starts_at_the_same_time_has_started(pair: Pair) -> None:
+    pair.make("web-0", disks={})
+    before = number(pair, "web-0")
+    attempt_of(pair, pair.task(Kind.RESTART, "web-0")).start(machine(pair, "web-0"), marked("end"))
+    assert number(pair, "web-0") == before
+
+
 def test_a_guest_that_ends_while_it_is_asked_to_has_ended(pair: Pair) -> None:
     domain = pair.make("web-0", disks={})
     attempt = attempt_of(pair, pair.task(Kind.RESTART, "web-0", grace=60))
@@ -428,6 +435,26 @@ def test_a_redeployed_vm_has_new_ephemeral_disks_and_its_persistent_ones(pair: P
         assert pair.disk("web-0-vda").read_bytes().startswith(b"written before")
         assert pair.disk("web-0-vdb").read_bytes() == bytes(1 << 20)
         pair.disk("web-0-vdb").write_bytes(bytes(1 << 20))
+
+
+def test_the_password_of_a_display_moves_along_and_is_told_to_nobody(
+    pair: Pair, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def password(host: Host) -> bool:
+        return "hushhush" in pair.domain("web-0", host).XMLDesc(libvirt.VIR_DOMAIN_XML_SECURE)
+
+    more = "<graphics type='vnc' autoport='yes' passwd='hushhush'/><video><model type='none'/></video>"
+    pair.make("web-0", disks={}, more=more)
+    moved = [done(pair.carry_out(pair.task(Kind.LIVE_MIGRATION, "web-0")))]
+    assert password(pair.b)
+    back = pair.task(Kind.REDEPLOY, "web-0", operation="o-2", address=pair.b.uri)
+    moved.append(done(pair.carry_out(replace(back, target_addresses={"web-0": pair.a.uri}))))
+    assert password(pair.a)
+    broken = more.replace("type='vnc'", "type='nonsense'")
+    with pytest.raises(HostError) as refused:
+        machine(pair, "web-0").define(pair.xml("web-0", disks={}, more=broken))
+    told = capfd.readouterr()
+    assert "hushhush" not in f"{moved} {refused.value} {told.out} {told.err}"
 
 
 def test_a_redeploy_that_died_goes_on_where_it_was(pair: Pair) -> None:

@@ -248,7 +248,12 @@ class Attempt:
         # From here on its guest may have written to them.
         mark = replace(mark, step=step, at=self.now, disks=())
         machine.mark(mark, kept=True)
-        machine.start(self.left)
+        try:
+            machine.start(self.left)
+        except HostError:
+            # Unless its host, or somebody, has started it meanwhile.
+            if not self.require(machine).is_active:
+                raise
         return mark
 
     def await_life(self, machine: Machine, mark: Mark, since: datetime | None = None) -> None:

@@ -44,7 +44,8 @@ def namespace() -> Iterator[Namespace]:
 
 def test_rules_of_ports_that_are_given(fleet: Run) -> None:
     printed = fleet(*BY_HAND).out
-    assert "# ip link set dev br0 type bridge no_linklocal_learn 1\ntable bridge forenotice\ndelete table" in printed
+    assert "# ip link set dev br0 type bridge no_linklocal_learn 1\n" in printed
+    assert "# ip link set dev vnet0 type bridge_slave guard on\ntable bridge forenotice\ndelete table" in printed
     assert "\tchain port_vnet0 {\n" in printed
     assert "ether type ip ip saddr { 10.0.0.9 } accept" in printed
     found = fleet(*BY_HAND, "--json").json
@@ -115,12 +116,16 @@ def test_rules_are_loaded_and_removed(fleet: Run, module_control: object, namesp
     namespace.run("ip", "link", "add", "vnet0", "type", "veth", "peer", "name", "eth0")
     # The control plane is not in that namespace, so what it would print is made here.
     rules = fleet(*BY_HAND).out
-    load = "import sys; from forenotice.network import nft; nft.close_bridges(['br0']); "
+    commands = [line[2:] for line in rules.splitlines() if line.startswith("# ip ")]
+    load = f"import sys; from forenotice.network import nft; nft.run({commands}); "
+    # As long as the port is not one of the bridge, nothing is loaded.
+    refused = namespace.attempt(sys.executable, "-c", f"{load}nft.load(sys.stdin.read())", input=rules)
+    assert "vnet0 is neither a bridge of Linux itself nor a port of one" in refused.stderr
+    assert namespace.run("nft", "list", "ruleset") == ""
+    namespace.run("ip", "link", "set", "vnet0", "master", "br0")
     namespace.run(sys.executable, "-c", f"{load}nft.load(sys.stdin.read())", input=rules)
     assert "chain port_vnet0" in namespace.run("nft", "list", "ruleset")
     assert "no_linklocal_learn 1" in namespace.run("ip", "-d", "link", "show", "br0")
-    other = "from forenotice.network import nft; nft.close_bridges(['vnet0'])"
-    assert "vnet0 is not a bridge of Linux itself" in namespace.attempt(sys.executable, "-c", other).stderr
     for _ in range(2):
         assert namespace.run(sys.executable, "-m", "forenotice", "network", "rules", "--remove") == (
             "The rules are removed.\n"

@@ -105,7 +105,7 @@ class Network:
     def load(self, **changes: object) -> None:
         """As `--apply` does."""
         rules = self.ruleset(**changes)
-        interfaces.call_in(self.host.path, lambda: nft.close_bridges(rules.bridges))
+        interfaces.call_in(self.host.path, lambda: nft.run(rules.commands))
         interfaces.call_in(self.host.path, lambda: nft.load(rules.text()))
 
     def unload(self) -> None:

@@ -73,6 +73,14 @@ def advert(source: str, sender: str, target: str, to: str = ALL_NODES) -> bytes:
     return icmpv6(source, sender, ADVERT, struct.pack("!I", OVERRIDE) + ip(target) + b"\x02\x01" + mac(source), to)
 
 
+def bpdu(source: str) -> bytes:
+    """By which a bridge claims to be the root of the spanning tree."""
+    identity = bytes(2) + mac(source)
+    times = struct.pack("!HHHH", 0, 20 * 256, 2 * 256, 4 * 256)
+    body = b"\x42\x42\x03" + bytes(5) + identity + bytes(4) + identity + b"\x80\x01" + times
+    return ethernet(source, len(body), body, "01:80:c2:00:00:00")
+
+
 def first_fragment(source: str, sender: str, body: bytes, kind: int) -> bytes:
     """Of an IPv6 packet: no more than 8 bytes; `kind` is the header with which they begin."""
     return ethernet(source, IPV6, _ipv6(sender, ALL_NODES, 44, struct.pack("!BBHI", kind, 0, 1, 7) + body[:8]))

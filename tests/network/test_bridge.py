@@ -1,8 +1,10 @@
 """On a bridge with our rules nobody is taken for another VM. Each attack is first shown to work without them."""
 
 import itertools
+import json
 import struct
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 
 import pytest
@@ -12,7 +14,9 @@ from tests.namespaces import require_namespaces
 from tests.network import frames
 from tests.network.bridge import BLOCKED, ENDPOINT, ENDPOINT6, Machine, Network, assert_silence, network
 
-from forenotice.network.rules import METADATA
+from forenotice.metadata import interfaces
+from forenotice.network import nft
+from forenotice.network.rules import METADATA, Port, Ruleset
 from forenotice.settings import Address
 
 
@@ -182,6 +186,30 @@ def test_a_foreign_mac_is_dropped(bridge: Network, attacker: str, to: str) -> No
     assert place() == "tap-web"
 
 
+def test_a_vm_does_not_rule_the_spanning_tree() -> None:
+    """Its root could let the bridge forget at once where everybody is, and so send everything to all ports."""
+    require_namespaces("bridge")
+    host, db = Machine("host", "br0", "52:54:00:07:00:01"), Machine("db", "eth0", "52:54:00:07:00:05")
+    with closing(host), closing(db):
+        host.run("ip", "link", "add", "br0", "type", "bridge", "stp_state", "1")
+        end = ("peer", "name", "eth0", "address", db.mac, "netns", str(db.pid))
+        host.run("ip", "link", "add", "tap-db", "type", "veth", *end)
+        host.run("ip", "link", "set", "tap-db", "master", "br0", "up")
+        host.run("ip", "link", "set", "br0", "up")
+        db.run("ip", "link", "set", "eth0", "up")
+
+        def has_claimed() -> bool:
+            db.raw.send(frames.bpdu(db.mac))
+            (shown,) = json.loads(host.run("ip", "-json", "-details", "link", "show", "br0"))
+            return bool(shown["linkinfo"]["info_data"]["root_port"])
+
+        until(has_claimed, what="without rules the VM is the root")
+        port = Port(port="tap-db", vm="db", mac=db.mac, addresses=("10.7.0.5",))
+        interfaces.call_in(host.path, lambda: nft.run(Ruleset(bridges=("br0",), ports=(port,)).commands))
+        until(lambda: not has_claimed(), what="the VM is the root no more")
+        assert "state disabled" in host.run("bridge", "link", "show", "dev", "tap-db")
+
+
 def test_what_a_vm_may_send(bridge: Network) -> None:
     """Whether each frame reaches another VM: without rules all of them do."""
     mac, (own, own6), (other, other6) = bridge.web.mac, bridge.web.addresses, bridge.db.addresses
@@ -304,6 +332,9 @@ def test_nobody_else_reaches_the_endpoint(bridge: Network) -> None:
     # From the host itself it is, as by a probe.
     assert unknown in bridge.host.ask()
     assert bridge.web.ask() == "web-0"
+    # Nor do VMs through a bridge that is not named.
+    bridge.host.run("nft", "-f", "-", input=bridge.ruleset(bridges=("br9",)).text())
+    assert_silence(bridge.web.ask, partial(bridge.web.ask, at=ENDPOINT6))
 
 
 @pytest.mark.parametrize("version", [4, 6])

@@ -110,12 +110,13 @@ def rules(
         raise UsageError("give either --host, whose libvirt names the ports of its VMs, or --port for each of them")
     found = _by_hand(ctx, given) if host is None else _by_libvirt(ctx, host)
     found.bridges = [*dict.fromkeys((*bridges, *found.bridges))]
-    text = Ruleset(bridges=(*found.bridges,), ports=(*found.ports,), uplinks=uplinks, endpoints=endpoints, to=to).text()
+    made = Ruleset(bridges=(*found.bridges,), ports=(*found.ports,), uplinks=uplinks, endpoints=endpoints, to=to)
+    text = made.text()
     for each in found.left_out:
         complain(f"warning: {each.port} of {each.vm} is left out: {each.reason}")
     if apply:
         nft.require_interfaces((*found.bridges, *(port.port for port in found.ports), *uplinks))
-        nft.close_bridges(found.bridges)
+        nft.run(made.commands)
         nft.load(text)
     if apply or ctx.out.json:
         result = Rules(**msgspec.structs.asdict(found), text=text, applied=apply)

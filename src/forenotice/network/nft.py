@@ -7,7 +7,6 @@ import subprocess
 from collections.abc import Iterable
 
 from forenotice.core import errors
-from forenotice.network import rules
 
 SECONDS = 30
 
@@ -28,16 +27,19 @@ def require_interfaces(names: Iterable[str]) -> None:
         )
 
 
-def close_bridges(names: Iterable[str]) -> None:
-    for name in names:
+def run(commands: Iterable[str]) -> None:
+    """Those that the rules need beside their text."""
+    for command in commands:
+        words = command.split()
+        name = words[words.index("dev") + 1]
         try:
-            _run("ip", "iproute2", f"change the bridge {name}", *rules.close_bridge(name).split()[1:])
+            _run("ip", "iproute2", f"change {name}", *words[1:])
         except NftError as error:
             if "not supported" not in str(error):
                 raise
             raise errors.RefusedError(
-                f"{name} is not a bridge of Linux itself, so nftables does not see what its ports send: use the rules "
-                "of the switch that it belongs to"
+                f"{name} is neither a bridge of Linux itself nor a port of one, so nftables does not see what is sent "
+                "there: use the rules of the switch that it belongs to"
             ) from None
 
 

@@ -112,18 +112,21 @@ class Ruleset(msgspec.Struct, frozen=True, kw_only=True):
     def open_to_vms(self) -> tuple[Address, ...]:
         return (*self.endpoints, *([self.to] if self.to else []))
 
+    @property
+    def commands(self) -> tuple[str, ...]:
+        """What closes a bridge to frames to 01:80:c2:00:00:0x, which pass none of the rules.
+
+        From their sender it would learn where a MAC is, and by those of the spanning tree a VM would become its root,
+        and let the bridge forget where everybody is.
+        """
+        bridges = (f"ip link set dev {name} type bridge no_linklocal_learn 1" for name in self.bridges)
+        ports = (f"ip link set dev {port.port} type bridge_slave guard on" for port in self.ports)
+        return (*bridges, *ports)
+
     def text(self) -> str:
         """What `nft -f` takes: one transaction, in place of what was there before."""
-        commands = (f"# {close_bridge(name)}" for name in self.bridges)
-        return "\n".join(("# They need, too:", *commands, REMOVAL, *_bridge_table(self), "", *_inet_table(self), ""))
-
-
-def close_bridge(name: str) -> str:
-    """The command after which a bridge does not learn who is where from frames to 01:80:c2:00:00:0x.
-
-    No rule of a bridge sees these, so any VM could claim the MAC of another.
-    """
-    return f"ip link set dev {name} type bridge no_linklocal_learn 1"
+        needed = ("# They need, too:", *(f"# {command}" for command in self.commands))
+        return "\n".join((*needed, REMOVAL, *_bridge_table(self), "", *_inet_table(self), ""))
 
 
 def _bridge_table(rules: Ruleset) -> Iterator[str]:

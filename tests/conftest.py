@@ -33,6 +33,8 @@ LONGEST = (
     "core/test_histories.py::test_what_always_holds",
     "acceptance/test_rollout.py",
     "machines/test_kills.py",
+    "lab/test_agent.py",
+    "docs/test_lab_page.py::test_the_tour",
     "conformance/handlers/test_handlers.py",
     "docs/test_quickstart.py",
     "acceptance/test_outage.py",

@@ -16,7 +16,7 @@ from tests.docs.test_snippets import ROOT, blocks
 from forenotice.lab import lab, packages
 
 AS_ROOT = "# as root"
-SECONDS = 340
+SECONDS = 600
 APT = "apt-get install "
 ACTIVATE = ". .venv/bin/activate"
 

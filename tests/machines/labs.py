@@ -28,7 +28,7 @@ from forenotice.runtime import Runtime
 
 T = TypeVar("T")
 
-AMPLE = 150.0
+AMPLE = 240.0
 """Seconds for what takes five on a quiet machine."""
 SPEED = 60
 """A quarter of an hour is 15 seconds; guests approve sooner."""

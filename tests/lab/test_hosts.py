@@ -119,7 +119,7 @@ def test_what_a_libvirtd_has_just_forked_is_killed_with_it(host: Host, place: Pa
 
 
 def test_hosts_reach_each_other_over_a_cable(host: Host, place: Path) -> None:
-    with Host.start("host-b", place / "b", number=2, bound=True) as other:
+    with Host.start("host-b", place / "b", number=2, beside=host, bound=True) as other:
         hosts.connect(host, other)
         listener = (sys.executable, "-c", LISTEN, other.address)
         with subprocess.Popen(other.command(*listener), stdout=subprocess.PIPE, text=True) as listening:

@@ -3,6 +3,7 @@
 Everything is started by the thread that makes the lab, and ends with it, however that ends.
 """
 
+import os
 import tempfile
 import threading
 import time
@@ -272,8 +273,10 @@ def a_lab(
         started: dict[str, Host] = {}
         for number, name in enumerate(found, 1):
             place, cache = directory / "hosts" / name, directory / "cache"
-            host = Host.start(name, place, number=number, sockets=sockets / name, cache=cache, bound=True)
-            stack.enter_context(host)
+            beside = next(iter(started.values()), None)
+            host = stack.enter_context(
+                Host.start(name, place, number=number, sockets=sockets / name, cache=cache, beside=beside, bound=True)
+            )
             for other in started.values():
                 hosts.connect(other, host)
             started[name] = host
@@ -281,7 +284,8 @@ def a_lab(
             name: Guest(name=name, number=number, directory=directory / "guests", prepare=0, approve=vm.approve)
             for number, (name, vm) in enumerate(vms.items())
         }
-        server = Server(directory, *_flags(directory, started, speed), before=BOUND)
+        enter = next(iter(started.values())).enter() if os.geteuid() else []
+        server = Server(directory, *_flags(directory, started, speed), before=(*enter, *BOUND))
         lab = Lab(server, started, guests)
         stack.callback(_end, server)
         stack.callback(lab.close)

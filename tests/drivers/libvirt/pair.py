@@ -70,7 +70,7 @@ class Pair:
         cache = place / "cache"
         with (
             Host.start("host-a", place / "a", number=1, cache=cache, bound=True) as a,
-            Host.start("host-b", place / "b", number=2, cache=cache, bound=True) as b,
+            Host.start("host-b", place / "b", number=2, cache=cache, beside=a, bound=True) as b,
         ):
             hosts.connect(a, b)
             made = cls(place=place, a=a, b=b, connections=Connections(Runtime()))

@@ -278,7 +278,8 @@ def pair() -> Iterator[tuple[hosts.Host, hosts.Host]]:
     with ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fn-")))
         one = stack.enter_context(hosts.Host.start("host-a", place / "a", number=1, cache=place / "c", bound=True))
-        other = stack.enter_context(hosts.Host.start("host-b", place / "b", number=2, cache=place / "c", bound=True))
+        started = hosts.Host.start("host-b", place / "b", number=2, cache=place / "c", beside=one, bound=True)
+        other = stack.enter_context(started)
         hosts.connect(one, other)
         yield one, other
 

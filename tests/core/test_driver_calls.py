@@ -33,7 +33,9 @@ def test_the_driver_is_told_everything_it_needs() -> None:
             membership.set_host(draft, replace(draft.host(name), labels={"rack": name}, address=f"10.0.0.{name}"))
     site.set_policy("vm:www", shutdown_timeout=5 * MINUTE)
     operation = site.schedule(Kind.LIVE_MIGRATION, "a")
-    assert site.tick() == [
+    tasks = site.tick()
+    assert [tasks[0].shutdown_seconds(name) for name in ("db", "www")] == [60, 300]
+    assert tasks == [
         Task(
             operation=operation.id,
             kind=Kind.LIVE_MIGRATION,

@@ -13,6 +13,7 @@ from forenotice.core.fleet import Listening, ScopeKind
 from forenotice.core.operations import Kind, Status
 from forenotice.core.rollout_progress import GATE_AGAIN
 from forenotice.core.rollouts import Options, Rollout, RolloutHostStatus
+from forenotice.core.timing import Retries
 from forenotice.core.windows import parse_all
 
 
@@ -251,6 +252,21 @@ def test_what_is_over() -> None:
     site.cancel(operation.id)
     said = site.explain(site.event(operation))
     assert (said.sentence, said.until) == ("It is over: Canceled at 2026-03-01 12:01:30 UTC.", None)
+
+
+def test_what_has_failed_says_why() -> None:
+    site = row()
+    operation = site.schedule(Kind.RESTART, "web-0")
+    site.approve_all(operation)
+    for _ in range(Retries().tries):
+        (task,) = site.tick()
+        site.fail(task, "it has no domain")
+        site.wait(5 * SECOND)
+    site.tick()
+    said = site.explain_operation(operation)
+    assert said.sentence == (
+        f"It is over: Failed at {site.now:%Y-%m-%d %H:%M:%S} UTC. Without success: web-0 (it has no domain)."
+    )
 
 
 def test_calls_to_the_driver_that_wait_for_their_wave() -> None:

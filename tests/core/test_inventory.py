@@ -475,3 +475,9 @@ def is_told(site: Site, seen: Seen) -> None:
                 assert drift(site)[host, vm.name] is DriftKind.MISSING
     for host, name in site.state.drift:
         assert host in site.state.hosts, name
+
+
+def test_two_hosts_are_not_one_machine() -> None:
+    inventory.require_own_machines({"a": "one", "b": "two", "c": "", "d": ""})
+    with pytest.raises(errors.ConflictError, match="a and b are the same machine"):
+        inventory.require_own_machines({"b": "one", "a": "one", "c": ""})

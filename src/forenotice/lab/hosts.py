@@ -205,11 +205,18 @@ class Host:
                             yield Process.of(int(pid)), name, int(parent)
 
     def kill_libvirtd(self) -> None:
-        """With SIGKILL, and with it what it has only just forked, which still has its sockets; guests live on."""
-        while found := self.libvirtd:
-            found.send(signal.SIGKILL)
-            if not found.wait(END_SECONDS):
-                raise HostError(f"libvirtd of {self.name} has not ended after {END_SECONDS:g} s: process {found.pid}")
+        """With SIGKILL, and with it what it has only just forked; guests live on. Return when nobody listens.
+
+        What one of its threads has forked bears the name of that thread and has its sockets until it is a program of
+        its own. And its first thread may have ended before the others.
+        """
+        deadline, pause = time.monotonic() + END_SECONDS, threading.Event()
+        while (found := self.libvirtd) or self.is_listening:
+            if time.monotonic() > deadline:
+                raise HostError(f"libvirtd of {self.name} has not ended after {END_SECONDS:g} s")
+            if found:
+                found.send(signal.SIGKILL)
+            pause.wait(LOOK)
 
     def restart_libvirtd(self) -> None:
         """Return when it listens."""

@@ -101,3 +101,8 @@ def test_a_domain_that_says_little_is_enough() -> None:
 def test_what_cannot_be_used_is_refused(xml: str, said: str) -> None:
     with pytest.raises(domains.DefinitionError, match=said):
         domains.parse(xml)
+
+
+def test_an_amount_that_is_missing_is_refused() -> None:
+    with pytest.raises(domains.DefinitionError, match="missing"):
+        domains.size(None)

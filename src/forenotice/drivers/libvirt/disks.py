@@ -55,12 +55,12 @@ def describe(connection: Connection, disk: Disk) -> NewDisk | None:
         if disk.format == "raw":
             # libvirt guesses the format from the content, which is its guest's; the domain says what it is.
             found = root.find("physical")
-            size = domains.size(root.find("capacity") if found is None else found, "bytes")  # type: ignore[arg-type]
+            size = domains.size(root.find("capacity") if found is None else found, "bytes")
             return NewDisk(path=disk.path, size=size, format="raw")
         base = root.find("backingStore/format")
         return NewDisk(
             path=disk.path,
-            size=domains.size(root.find("capacity"), "bytes"),  # type: ignore[arg-type]
+            size=domains.size(root.find("capacity"), "bytes"),
             format=disk.format,
             backing=root.findtext("backingStore/path", ""),
             backing_format="" if base is None else base.get("type", ""),

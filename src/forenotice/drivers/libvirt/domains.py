@@ -156,8 +156,10 @@ def tree(xml: str) -> ElementTree.Element:
         raise DefinitionError(f"this is not XML: {error}") from None
 
 
-def size(element: ElementTree.Element, default: str = "KiB") -> int:
+def size(element: ElementTree.Element | None, default: str = "KiB") -> int:
     """An amount with a unit, in bytes."""
+    if element is None:
+        raise DefinitionError("an amount of bytes is missing")
     try:
         return int(element.text or "") * UNITS[element.get("unit", default).lower()]
     except (ValueError, KeyError):

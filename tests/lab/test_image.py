@@ -36,7 +36,8 @@ def test_the_archive_is_what_the_kernel_reads(needed: None, tmp_path: Path) -> N
     assert (unpacked / "init").stat().st_mode & 0o777 == 0o755
     order = (unpacked / "lib/modules/order").read_text().split()
     assert {file.name for file in (unpacked / "lib/modules").glob("*.ko")} == set(order)
-    assert order.index("virtio.ko") < order.index("virtio_ring.ko") < order.index("virtio_net.ko")
+    # Of these two, kernels differ in which needs the other.
+    assert max(order.index("virtio.ko"), order.index("virtio_ring.ko")) < order.index("virtio_net.ko")
     assert kernel.file.is_file()
     subprocess.run([busybox, "sh", "-n", unpacked / "init"], check=True)
     again = tmp_path / "again.gz"

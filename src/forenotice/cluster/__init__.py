@@ -1,0 +1,1 @@
+"""What crosses NATS between the service and its edges, and the service's side of it."""

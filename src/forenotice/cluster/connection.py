@@ -1,0 +1,101 @@
+"""One way to connect to NATS, for the service and for edges."""
+
+import random
+import ssl
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+import nats
+from nats.aio.client import Client
+
+from forenotice.core import errors
+from forenotice.failures import Failures
+from forenotice.logs import log
+
+PING_SECONDS = 3
+PINGS_UNANSWERED = 2
+"""A connection that is cut silently counts as lost after less than ten seconds."""
+CONNECT_SECONDS = 2
+RECONNECT_SECONDS = (0.3, 1.2)
+"""Drawn once for each process, so that those which lost their server together do not come back together."""
+
+
+class Servers(msgspec.Struct, frozen=True, kw_only=True):
+    """Where NATS is, and by what it knows us."""
+
+    urls: tuple[str, ...]
+    credentials: Path | None = None
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+    def tls(self) -> ssl.SSLContext | None:
+        """None: as the URLs say, by the system's certificates."""
+        if self.ca is None and self.certificate is None:
+            return None
+        try:
+            context = ssl.create_default_context(cafile=self.ca)
+            if self.certificate is not None:
+                context.load_cert_chain(self.certificate, self.key)
+        except (OSError, ssl.SSLError) as error:
+            raise errors.RefusedError(f"NATS's certificates cannot be used: {error}") from None
+        return context
+
+
+async def connect(
+    servers: Servers,
+    name: str,
+    inbox: str,
+    *,
+    connected: Callable[[], Awaitable[None]] | None = None,
+    lost: Callable[[], Awaitable[None]] | None = None,
+) -> Client:
+    """Tries for ever, and again for ever when the connection is lost; nothing is buffered meanwhile."""
+    failures = Failures()
+
+    async def failed(error: Exception) -> None:
+        if failures.again(repr(error)):
+            log.warning("NATS", action="nats.failed", reason=str(error) or type(error).__name__, times=failures.times)
+
+    async def again() -> None:
+        failures.over()
+        log.info("Connected to NATS", action="nats.connected", server=_place(client))
+        if connected is not None:
+            await connected()
+
+    async def gone() -> None:
+        log.warning("The connection to NATS is lost", action="nats.lost")
+        if lost is not None:
+            await lost()
+
+    client = Client()
+    try:
+        await client.connect(
+            list(servers.urls),
+            name=name,
+            inbox_prefix=inbox,
+            user_credentials=None if servers.credentials is None else str(servers.credentials),
+            tls=servers.tls(),
+            error_cb=failed,
+            disconnected_cb=gone,
+            reconnected_cb=again,
+            max_reconnect_attempts=-1,
+            reconnect_time_wait=random.uniform(*RECONNECT_SECONDS),  # type: ignore[arg-type]
+            connect_timeout=CONNECT_SECONDS,
+            ping_interval=PING_SECONDS,
+            max_outstanding_pings=PINGS_UNANSWERED,
+            pending_size=0,
+        )
+    except BaseException:
+        await client.close()
+        raise
+    log.info("Connected to NATS", action="nats.connected", server=_place(client))
+    return client
+
+
+def _place(client: Client) -> str:
+    return client.connected_url.netloc.rpartition("@")[2] if client.connected_url else ""
+
+
+__all__ = ["Client", "Servers", "connect", "nats"]

@@ -1,0 +1,153 @@
+"""What the service and its edges send each other, and the fence that keeps an older state from replacing a newer one."""
+
+import zlib
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, NamedTuple, TypeVar
+
+import msgspec
+
+from forenotice.core import errors
+from forenotice.core.operations import Status
+from forenotice.publication import Publication
+
+FORMAT = 1
+LARGEST_STATE = 64 * 1024 * 1024
+"""Of a state's JSON; a host with 10,000 VMs and as many events has 10 MiB."""
+MOST_IDS = 1000
+
+Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+M = TypeVar("M", bound=msgspec.Struct)
+
+
+class MalformedError(errors.RefusedError):
+    """A message cannot be read."""
+
+
+class Fence(NamedTuple):
+    """A state replaces another only if its fence is greater, by whatever way both came."""
+
+    epoch: int
+    position: int
+
+
+NOTHING = Fence(0, -1)
+"""Of an edge that has no state yet; a database that has just been made is at position 0."""
+
+
+class EndedEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """May still be approved for a while (PROTOCOL: an hour)."""
+
+    id: str
+    scope: str
+    ended_at: Moment
+
+
+class HostState(msgspec.Struct, frozen=True, kw_only=True):
+    """All that the guests of one host may be told: it replaces whatever the edge had."""
+
+    format: int = FORMAT
+    host: str
+    epoch: Annotated[int, msgspec.Meta(ge=0)]
+    position: Annotated[int, msgspec.Meta(ge=0)]
+    """Of the journal: the state has everything up to it."""
+    at: Moment
+    """The time of the journal's entry there."""
+    speed: Annotated[float, msgspec.Meta(gt=0)] = 1.0
+    scopes: tuple[Publication, ...] = ()
+    """Of the VMs on this host, with those members only."""
+    ended: tuple[EndedEvent, ...] = ()
+
+    @property
+    def fence(self) -> Fence:
+        return Fence(self.epoch, self.position)
+
+    @property
+    def started(self) -> frozenset[str]:
+        """VMs of the host that a Started event names."""
+        named = {
+            name
+            for scope in self.scopes
+            for event in (scope.document.events if scope.document else ())
+            if event.status is Status.STARTED
+            for name in event.resources
+        }
+        return frozenset(member.name for scope in self.scopes for member in scope.members if member.name in named)
+
+
+class Approval(msgspec.Struct, frozen=True, kw_only=True):
+    """The StartRequests of one POST, judged by the edge."""
+
+    vm: str
+    scope: str
+    event_ids: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=MOST_IDS)]
+
+
+class Heard(msgspec.Struct, frozen=True, kw_only=True):
+    """When guests of scopes last polled."""
+
+    scopes: dict[str, Moment]
+
+
+class Beat(msgspec.Struct, frozen=True, kw_only=True):
+    """What an edge has applied, and how it is."""
+
+    version: Annotated[str, msgspec.Meta(max_length=64)]
+    epoch: int = NOTHING.epoch
+    position: int = NOTHING.position
+    at: Moment | None = None
+    """As in the state that it has applied; None: it has none."""
+    refused: int = 0
+    """States that it could not read, since it started."""
+    refusal: Annotated[str, msgspec.Meta(max_length=500)] = ""
+    """Why the last of them; empty if none was refused."""
+    polls: Mapping[str, Moment] = {}
+    """When VMs that a Started event names last polled."""
+
+    @property
+    def fence(self) -> Fence:
+        return Fence(self.epoch, self.position)
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """May this VM approve these events, which its edge does not know?"""
+
+    vm: str
+    scope: str
+    event_ids: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=MOST_IDS)]
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    refusal: str = ""
+    """Why not; empty if it may."""
+
+
+def encode_state(state: HostState) -> bytes:
+    return zlib.compress(msgspec.json.encode(state), 1)
+
+
+def decode_state(data: bytes, host: str) -> HostState:
+    """MalformedError: it cannot be read, is of another format, or of another host."""
+    unpacker = zlib.decompressobj()
+    try:
+        text = unpacker.decompress(data, LARGEST_STATE)
+    except zlib.error as error:
+        raise MalformedError(f"the state is not compressed as it should be: {error}") from None
+    if not unpacker.eof:
+        raise MalformedError(f"the state is cut off, or longer than {LARGEST_STATE} bytes")
+    state = decode(text, HostState)
+    if state.format != FORMAT:
+        raise MalformedError(f"the state has format {state.format}, and this version reads {FORMAT}")
+    if state.host != host:
+        raise MalformedError(f"the state is of host {state.host[:64]!r}")
+    return state
+
+
+encode = msgspec.json.encode
+
+
+def decode(data: bytes, kind: type[M]) -> M:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise MalformedError(f"a {kind.__name__} cannot be read: {str(error)[:200]}") from None

@@ -85,7 +85,7 @@ def _release_claims(transaction: Transaction, now: datetime) -> None:
     """No process is serving: claims and gates without a result belong to a dead one."""
     transaction.operations.release_claims(None)
     transaction.subscriptions.release_claims()
-    transaction.inventory_lease.release()
+    transaction.leases.release_all()
     transaction.rollouts.make_due(now)
 
 

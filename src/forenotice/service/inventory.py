@@ -13,6 +13,7 @@ from forenotice.core.fleet import Host
 from forenotice.core.inventory import INVENTORY, Inventory, Left, Listed, Rule, Silence
 from forenotice.failures import Failures
 from forenotice.service.calls import Call
+from forenotice.service.leases import Lease
 from forenotice.service.loops import Loop
 from forenotice.service.service import Service, UnitOfWork
 from forenotice.store.transaction import Reader
@@ -34,8 +35,6 @@ LONGEST_DEFINITION = 1 << 18
 PLACING = ("operation.started", "vm.added", "vm.changed", "vm.moved", "vm.removed")
 """Actions after which what was listed before may be older than what the fleet has."""
 CALL = Call(actor=INVENTORY)
-LEASE, RENEW = timedelta(seconds=60), timedelta(seconds=40)
-"""How long a process is the only one that records, and how much of that is left when it is renewed."""
 
 
 class Watcher(Protocol):
@@ -71,6 +70,7 @@ class InventoryLoop:
         self._open_watcher = open_watcher
         self._watcher: Watcher | None = None
         self._rules = rules
+        self._lease = Lease(service, INVENTORY)
         self._wake = service.follow_growth()
         self._hosts: Mapping[str, Host] = {}
         self._due: dict[str, float] = {}
@@ -97,9 +97,7 @@ class InventoryLoop:
         self._loop.stop()
         if self._watcher is not None:
             self._watcher.close()
-            # Others need not wait for the lease to lapse.
-            with suppress(errors.UnavailableError, errors.UnsoundError):
-                self._service.transact(self._give_up)
+            self._lease.give_up()
 
     def changed(self, host: str) -> None:
         """It is to be listed now. Called from any thread."""
@@ -118,7 +116,9 @@ class InventoryLoop:
         due = [name for name in self._hosts if self._due.get(name, 0.0) <= now]
         # Those that do not answer last: they take time.
         fresh = self._list_all(sorted(due, key=self._service.silent.__contains__))
-        if self._listed and self._holds():
+        # Hosts may answer one process and not another, and each would take back what another has written. So one alone
+        # records; the others list hosts all the same, to say which of them are silent.
+        if self._listed and self._lease.holds():
             self._unrecorded |= again
             self._record_all(fresh, position)
         next_due = min((self._due.get(name, 0.0) for name in self._hosts), default=now + LONGEST_SLEEP)
@@ -137,33 +137,6 @@ class InventoryLoop:
             self._unrecorded = (self._unrecorded - {name}) | elsewhere
         self._unrecorded.clear()
         self._position = max(position, *self._own, 0)
-
-    def _holds(self) -> bool:
-        """Whether this process is the one that records.
-
-        Of several on one database it is one alone: hosts may answer one of them and not another, and each would take
-        back what another has written. The others list hosts all the same, to say which of them are silent.
-        """
-        service = self._service
-        with service.store.read() as reader:
-            holder, until = reader.inventory_lease.holder()
-        mine = holder == service.process
-        if until - service.clock.now() > (RENEW if mine else timedelta(0)):
-            return mine
-        return service.transact(self._take)
-
-    def _take(self, unit: UnitOfWork) -> bool:
-        lease, process = unit.transaction.inventory_lease, self._service.process
-        holder, until = lease.holder()
-        if holder != process and until > unit.now:
-            return False
-        lease.put(process, unit.now + LEASE)
-        return True
-
-    def _give_up(self, unit: UnitOfWork) -> None:
-        lease = unit.transaction.inventory_lease
-        if lease.holder()[0] == self._service.process:
-            lease.release()
 
     def _follow(self, hosts: Mapping[str, Host]) -> None:
         if hosts == self._hosts:
@@ -278,7 +251,7 @@ class InventoryLoop:
         def work(unit: UnitOfWork) -> range | None:
             draft = unit.draft(_load(unit.transaction, name, self._found), CALL)
             vms, hosts = {*known, *draft.world.vms}, {name, *near}
-            if unit.transaction.inventory_lease.holder()[0] != service.process:
+            if not self._lease.is_held(unit):
                 return None
             if _source(draft.world.hosts.get(name)) != _source(self._hosts[name]):
                 return None

@@ -1,7 +1,7 @@
-"""How watched hosts differ from the fleet, who records that, and VMs as their hosts last described them."""
+"""How watched hosts differ from the fleet, and VMs as their hosts last described them."""
 
 from collections.abc import Collection, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 
 from forenotice.core.fleet import Drift
 from forenotice.store import schema
@@ -10,8 +10,6 @@ from forenotice.store.rows import Mapper, number
 
 _DRIFT = Mapper(schema.drift.c, Drift)
 _SELECT = "SELECT drift.* FROM drift"
-_LEASE = "inventory_lease"
-_NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 class Drifts(Repository):
@@ -73,19 +71,3 @@ class Definitions(Repository):
     def put(self, definitions: Mapping[str, str], at: datetime) -> None:
         """Of VMs that are in the fleet."""
         self._db.upsert(schema.definitions, [(vm, xml, number(at)) for vm, xml in definitions.items()])
-
-
-class InventoryLease(Repository):
-    """The one process that records what hosts say."""
-
-    def holder(self) -> tuple[str, datetime]:
-        """And until when."""
-        held: str | None = self._db.value("SELECT value FROM meta WHERE key = :key", key=_LEASE)
-        process, _, until = (held or "").partition(" ")
-        return process, datetime.fromisoformat(until) if until else _NEVER
-
-    def put(self, process: str, until: datetime) -> None:
-        self._db.upsert(schema.meta, [(_LEASE, f"{process} {until.isoformat()}")])
-
-    def release(self) -> None:
-        self._db.run("DELETE FROM meta WHERE key = :key", key=_LEASE)

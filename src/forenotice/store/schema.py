@@ -281,4 +281,14 @@ idempotency = sa.Table(
     *_required(MOMENT, "at"),
 )
 
+# Of several processes, which one alone does something.
+leases = sa.Table(
+    "leases",
+    metadata,
+    *_keys("name"),
+    *_required(NAME, "holder"),
+    *_required(MOMENT, "until"),
+    *_optional(sa.BigInteger, "position"),
+)
+
 meta = sa.Table("meta", metadata, *_keys("key"), *_required(sa.Text, "value"))

@@ -12,8 +12,9 @@ from forenotice.core.draft import Changes
 from forenotice.store import schema
 from forenotice.store.events import Events
 from forenotice.store.fleet import Hosts, Scopes, Vms
-from forenotice.store.inventory import Definitions, Drifts, InventoryLease
+from forenotice.store.inventory import Definitions, Drifts
 from forenotice.store.journal import Journal
+from forenotice.store.leases import Leases
 from forenotice.store.operations import DriverResults, Operations
 from forenotice.store.queries import Executor, Flavour, Repository
 from forenotice.store.retention import Retention
@@ -62,7 +63,7 @@ class Reader:
         self.vms = Vms(executor)
         self.drift = Drifts(executor)
         self.definitions = Definitions(executor)
-        self.inventory_lease = InventoryLease(executor)
+        self.leases = Leases(executor)
         self.operations = Operations(executor)
         self.driver_results = DriverResults(executor)
         self.events = Events(executor)

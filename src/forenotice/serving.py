@@ -11,13 +11,12 @@ import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from functools import partial
-from pathlib import Path
 from ssl import SSLContext
 from typing import TYPE_CHECKING, Literal
 
 import structlog
 
-from forenotice import control_socket, data_directory, demo, garbage_collection, logs, secret_files
+from forenotice import control_socket, data_directory, demo, garbage_collection, logs
 from forenotice.control import tls as control_tls
 from forenotice.control.metrics import Metrics
 from forenotice.core import errors
@@ -29,9 +28,10 @@ from forenotice.drivers.call_queue import DriverChoice
 from forenotice.drivers.surroundings import Surroundings
 from forenotice.failures import Failures
 from forenotice.metadata.endpoint import Counters
-from forenotice.metadata.options import Options, Proxy
+from forenotice.metadata.options import Options
 from forenotice.metadata.published import LoopPublisher, PublishedFleet
 from forenotice.metadata.server import MetadataServer, new_event_loop
+from forenotice.metadata.upstream import ServiceUpstream
 from forenotice.portal.pages.sign_in import SignInLink
 from forenotice.runtime import Runtime
 from forenotice.service import gates, housekeeping, inventory, tokens
@@ -41,11 +41,10 @@ from forenotice.service.loops import Follower, watching_for_deaths
 from forenotice.service.rollouts import RolloutLoop
 from forenotice.service.service import Service
 from forenotice.service.tick import TickLoop
-from forenotice.settings import Address, DateForm, Settings
+from forenotice.settings import Address, Settings
 from forenotice.ssrf import OutgoingClient, SocketAddress
 from forenotice.store.database import UnreachedStore
 from forenotice.store.opener import open_store
-from forenotice.wire import versions
 
 if TYPE_CHECKING:
     from forenotice.control.server import ControlServer
@@ -74,7 +73,7 @@ def run(settings: Settings) -> int:
             directory=str(settings.former_data),
         )
     garbage_collection.raise_threshold()
-    options = _options(settings)
+    options = Options.of(settings)
     tls = _tls(settings)
     runtime = Runtime()
     with ExitStack() as held:
@@ -115,13 +114,11 @@ async def _serve(settings: Settings, options: Options, tls: SSLContext | None, r
     service = _service(settings, options, runtime, drivers, retries, metrics, publisher, outgoing)
     metadata = MetadataServer(
         published=published,
-        guests=Guests(service),
+        upstream=ServiceUpstream(Guests(service), options.limits, service.liveness, runtime.start_thread),
         clock=service.clock,
         timing=service.timing,
         options=options,
-        liveness=service.liveness,
         monotonic=runtime.monotonic,
-        start_thread=runtime.start_thread,
     )
     async with AsyncExitStack() as workers, _answering() as shells:
         workers.callback(lambda: service.store.close())
@@ -304,32 +301,6 @@ def _warn_of_strangers(settings: Settings, service: Service) -> None:
         known = reader.worlds.load(vms=sorted(named)).vms
     for name in sorted(named - set(known)):
         log.warning("Callers are taken for a VM that does not exist", action="serve.unknown_vm", vm=name)
-
-
-def _options(settings: Settings) -> Options:
-    proxy = None
-    # The settings give both or neither.
-    if settings.proxy_trusted and settings.proxy_secret_file:
-        secret = _secret(settings.proxy_secret_file)
-        proxy = Proxy(trusted=settings.proxy_trusted, style=settings.proxy_style, secret=secret)
-    listeners = [listener.at.host.lower() for listener in settings.metadata if isinstance(listener.at, Address)]
-    return Options(
-        rate=settings.guest_rate,
-        burst=settings.guest_burst,
-        wait_cap=settings.wait_cap,
-        first_response_delay=settings.first_response_delay,
-        versions=versions.AS_SEEN if settings.first_version_dates is DateForm.RFC1123 else versions.AS_PUBLISHED,
-        proxy=proxy,
-        names=frozenset((*settings.metadata_name, *listeners)),
-        default_vm=settings.as_vm,
-    )
-
-
-def _secret(path: Path) -> bytes:
-    secret = secret_files.read(path, "the proxies' secret", links=True).strip()
-    if len(secret) < 16:
-        raise errors.RefusedError(f"the proxies' secret {path} is too short: give at least 16 bytes")
-    return secret
 
 
 def _tls(settings: Settings) -> SSLContext | None:

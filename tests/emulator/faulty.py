@@ -14,6 +14,7 @@ from forenotice.emulator.interceptor import FaultInterceptor
 from forenotice.emulator.request_log import RequestLog
 from forenotice.metadata.options import Options
 from forenotice.metadata.server import MetadataServer
+from forenotice.metadata.upstream import ServiceUpstream
 from forenotice.settings import Address, Listener
 
 SHORT = timedelta(milliseconds=50)
@@ -61,7 +62,7 @@ class Faulty(Running):
         intercept = functools.partial(FaultInterceptor, faults=self.faults, requests=self.requests)
         return MetadataServer(
             published=self.published,
-            guests=self.guests,
+            upstream=ServiceUpstream(self.guests, options.limits),
             clock=self.clock,
             timing=timing,
             options=options,

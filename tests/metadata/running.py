@@ -25,6 +25,7 @@ from forenotice.metadata.connection import Connection
 from forenotice.metadata.options import Limits, Options
 from forenotice.metadata.published import LoopPublisher, PublishedFleet
 from forenotice.metadata.server import MetadataServer, new_event_loop
+from forenotice.metadata.upstream import ServiceUpstream
 from forenotice.publication import Publication
 from forenotice.settings import Address, Listener
 
@@ -213,11 +214,10 @@ class Running:
     def _make(self, options: Options, timing: Timing) -> MetadataServer:
         return MetadataServer(
             published=self.published,
-            guests=self.guests,
+            upstream=ServiceUpstream(self.guests, options.limits, self.liveness),
             clock=self.clock,
             timing=timing,
             options=options,
-            liveness=self.liveness,
             connection=self._connection,
         )
 

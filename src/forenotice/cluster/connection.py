@@ -81,7 +81,7 @@ async def connect(
             disconnected_cb=gone,
             reconnected_cb=again,
             max_reconnect_attempts=-1,
-            reconnect_time_wait=random.uniform(*RECONNECT_SECONDS),  # type: ignore[arg-type]
+            reconnect_time_wait=random.SystemRandom().uniform(*RECONNECT_SECONDS),  # type: ignore[arg-type]
             connect_timeout=CONNECT_SECONDS,
             ping_interval=PING_SECONDS,
             max_outstanding_pings=PINGS_UNANSWERED,

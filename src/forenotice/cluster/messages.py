@@ -1,4 +1,4 @@
-"""What the service and its edges send each other, and the fence that keeps an older state from replacing a newer one."""
+"""What the service and its edges send each other, and the fence that keeps a newer state from an older one."""
 
 import zlib
 from collections.abc import Mapping

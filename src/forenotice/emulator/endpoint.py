@@ -19,7 +19,7 @@ from forenotice.metadata.options import Limits, Options
 from forenotice.metadata.published import LoopPublisher, PublishedFleet
 from forenotice.metadata.responses import Response
 from forenotice.metadata.server import MetadataServer, new_event_loop
-from forenotice.metadata.upstream import GuestService
+from forenotice.metadata.upstream import GuestService, ServiceUpstream
 from forenotice.publication import Publication
 from forenotice.runtime import Runtime, Started
 from forenotice.settings import Address, Listener
@@ -144,13 +144,12 @@ class Endpoint:
     def _start(self, guests: GuestService, at: Address) -> Address:
         self._server = MetadataServer(
             published=self.published,
-            guests=guests,
+            upstream=ServiceUpstream(guests, self._options.limits, start_thread=self._runtime.start_thread),
             clock=self._clock,
             timing=self._timing,
             options=self._options,
             intercept=self._intercept,
             monotonic=self._runtime.monotonic,
-            start_thread=self._runtime.start_thread,
         )
         self._server.start([Listener(at=at)])
         return _address(self._server.bound[0])

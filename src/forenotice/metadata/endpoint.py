@@ -79,6 +79,8 @@ class GuestEndpoint:
         """An interceptor sees every request: then none is remembered."""
         self.callers = Callers(published, options, clock, monotonic)
         self.listening = ListeningTracker(published, upstream, clock, timing, options)
+        self.headers = b""
+        """Of every response, besides its own."""
         self.status_lines = StatusLines(clock.now())
         self.rate = Rate(options.rate, options.burst)
         self.counters = Counters()
@@ -89,7 +91,7 @@ class GuestEndpoint:
 
     def refresh(self) -> None:
         """Once a second, and after the clock has jumped."""
-        self.status_lines.renew(self.clock.now())
+        self.status_lines.renew(self.clock.now(), self.headers)
         self.listening.refresh()
         self.listening.flush_if_due()
 

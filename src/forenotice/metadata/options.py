@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from pathlib import Path
 
-from forenotice import descriptors
-from forenotice.settings import BURST, ProxyStyle, values
-from forenotice.settings.values import Network
+from forenotice import descriptors, secret_files
+from forenotice.core import errors
+from forenotice.settings import BURST, EndpointSettings, ProxyStyle, values
+from forenotice.settings.values import Address, DateForm, Network
 from forenotice.wire import approvals, versions
 from forenotice.wire.versions import Version
 
@@ -79,3 +81,29 @@ class Options:
     """By name."""
     default_vm: str | None = None
     """The VM that a caller is taken for if no other way identifies it."""
+
+    @classmethod
+    def of(cls, settings: EndpointSettings) -> "Options":
+        proxy = None
+        # The settings give both or neither.
+        if settings.proxy_trusted and settings.proxy_secret_file:
+            secret = _secret(settings.proxy_secret_file)
+            proxy = Proxy(trusted=settings.proxy_trusted, style=settings.proxy_style, secret=secret)
+        listeners = [listener.at.host.lower() for listener in settings.metadata if isinstance(listener.at, Address)]
+        return cls(
+            rate=settings.guest_rate,
+            burst=settings.guest_burst,
+            wait_cap=settings.wait_cap,
+            first_response_delay=settings.first_response_delay,
+            versions=versions.AS_SEEN if settings.first_version_dates is DateForm.RFC1123 else versions.AS_PUBLISHED,
+            proxy=proxy,
+            names=frozenset((*settings.metadata_name, *listeners)),
+            default_vm=settings.as_vm,
+        )
+
+
+def _secret(path: Path) -> bytes:
+    secret = secret_files.read(path, "the proxies' secret", links=True).strip()
+    if len(secret) < 16:
+        raise errors.RefusedError(f"the proxies' secret {path} is too short: give at least 16 bytes")
+    return secret

@@ -81,8 +81,8 @@ class StatusLines:
     def __init__(self, now: datetime) -> None:
         self.renew(now)
 
-    def renew(self, now: datetime) -> None:
-        date = f"Date: {dates.http(now)}\r\n".encode()
+    def renew(self, now: datetime, headers: bytes = b"") -> None:
+        date = f"Date: {dates.http(now)}\r\n".encode() + headers
         self._by_status = {
             status: tuple(
                 b"HTTP/1.1 %d %b\r\n%b%b" % (status, HTTPStatus(status).phrase.encode(), date, connection)

@@ -20,7 +20,6 @@ from forenotice.clock import Clock
 from forenotice.core import errors
 from forenotice.core.timing import Timing
 from forenotice.descriptors import Acceptor
-from forenotice.failures import Liveness
 from forenotice.logs import log
 from forenotice.metadata import identity, interfaces, responses
 from forenotice.metadata.connection import Connection, Interceptor
@@ -28,8 +27,7 @@ from forenotice.metadata.endpoint import Counters, GuestEndpoint
 from forenotice.metadata.options import Options
 from forenotice.metadata.published import PublishedFleet
 from forenotice.metadata.responses import Persistence
-from forenotice.metadata.upstream import GuestService, Upstream
-from forenotice.runtime import start_thread
+from forenotice.metadata.upstream import Upstream
 from forenotice.settings import Address, Listener
 
 BACKLOG = 4096
@@ -75,22 +73,20 @@ class MetadataServer:
         self,
         *,
         published: PublishedFleet,
-        guests: GuestService,
+        upstream: Upstream,
         clock: Clock,
         timing: Timing,
         options: Options | None = None,
-        liveness: Liveness | None = None,
         connection: type[Connection] = Connection,
         intercept: Callable[[Connection], Interceptor] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
-        start_thread: Callable[[Callable[[], None], str], object] = start_thread,
     ) -> None:
         options = options or Options()
         allowed = descriptors.allow(options.limits.connections + descriptors.SPARE)
         self._options = replace(options, limits=options.limits.within(allowed))
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._upstream = Upstream(guests, self._loop, self._options.limits, liveness or Liveness(), start_thread)
+        self._upstream = upstream
         self._endpoint = GuestEndpoint(
             published=published,
             upstream=self._upstream,
@@ -143,6 +139,13 @@ class MetadataServer:
         """Read the clock now; it is read once a second anyway."""
         self._endpoint.refresh()
 
+    def keep_to(self, timing: Timing) -> None:
+        self._endpoint.listening.keep_to(timing)
+
+    def add_headers(self, headers: bytes) -> None:
+        """To every response, from the next second on; each with its line's end."""
+        self._endpoint.headers = headers
+
     def take_callers_for(self, vm: str) -> None:
         """Callers that no other way identifies are this VM from now on."""
         self._endpoint.callers.default = vm
@@ -158,7 +161,7 @@ class MetadataServer:
         for connection in tuple(self._endpoint.connections.open):
             connection.stop()
         deadline = self._loop.time() + grace
-        self._endpoint.listening.flush()
+        self._endpoint.listening.flush(last=True)
         await self._until_empty(grace)
         if not await self._upstream.close(max(0.1, deadline - self._loop.time())):
             log.error("The store did not answer in time", action="guests.abandoned")

@@ -31,6 +31,26 @@ RETRY = 1.0
 """Seconds until the next try after a failure; twice as many after each further one."""
 
 
+class Upstream(Protocol):
+    """Used on the loop, which also runs the callbacks."""
+
+    quiet: timedelta
+    """The last poll of a scope is told when it has not polled for this long,"""
+    interval: timedelta
+    """or when so much time has passed since the poll that was told before."""
+
+    def start(self) -> None: ...
+
+    def approve(self, approval: StartRequests, done: Callable[[Outcome], None]) -> bool:
+        """False: too many are pending, or it is too late; nothing will be done."""
+
+    def heard(self, heard: Mapping[str, datetime], done: Callable[[bool], None]) -> None:
+        """When guests of scopes polled, by key; calls back whether that is durable."""
+
+    async def close(self, seconds: float) -> bool:
+        """Finish what is pending; False when that takes too long."""
+
+
 class GuestService(Protocol):
     """The service's functions for guests. Blocking; called from the upstream thread only."""
 
@@ -57,20 +77,21 @@ class _Pending:
             done(outcome)
 
 
-class Upstream:
+class ServiceUpstream:
     """A thread that sends the service everything pending at once. Callbacks run on the loop, in the order of calls."""
+
+    quiet = interval = timedelta(0)
 
     def __init__(
         self,
         guests: GuestService,
-        loop: asyncio.AbstractEventLoop,
         limits: Limits,
-        liveness: Liveness,
+        liveness: Liveness | None = None,
         start_thread: Callable[[Callable[[], None], str], object] = start_thread,
     ) -> None:
         self._guests = guests
-        self._liveness = liveness
-        self._loop = loop
+        self._liveness = liveness or Liveness()
+        self._loop = asyncio.get_running_loop()
         self._start_thread = start_thread
         self._capacity = limits.approvals
         self._patience = limits.patience_seconds
@@ -87,7 +108,6 @@ class Upstream:
         self._start_thread(self._run, "forenotice-guests")
 
     def approve(self, approval: StartRequests, done: Callable[[Outcome], None]) -> bool:
-        """False: too many are pending, or it is too late; nothing will be done."""
         pending = _Pending(approval, done)
         with self._pending:
             if self._closing or len(self._approvals) >= self._capacity:
@@ -104,7 +124,6 @@ class Upstream:
             self._pending.notify()
 
     async def close(self, seconds: float) -> bool:
-        """Finish what is pending; False when that takes too long."""
         with self._pending:
             self._closing = True
             self._pending.notify()
@@ -191,12 +210,17 @@ class ListeningTracker:
         self._published = published
         self._upstream = upstream
         self._clock = clock
-        self._timing = timing
         self._delay = options.first_response_delay
         self._patience = options.limits.patience_seconds
         self._opening: dict[PublishedScope, list[Callable[[], None]]] = {}
-        self._flush_after = max(timing.shortened(FLUSH), FLUSH_MIN).total_seconds()
         self._retry_after = RETRY
+        self.keep_to(timing)
+
+    def keep_to(self, timing: Timing) -> None:
+        self._timing = timing
+        self._flush_after = max(timing.shortened(FLUSH), FLUSH_MIN).total_seconds()
+        self._quiet = timing.shortened(self._upstream.quiet).total_seconds()
+        self._interval = timing.shortened(self._upstream.interval).total_seconds()
         self.refresh()
         self._flush_at = self.now + self._flush_after
 
@@ -212,10 +236,15 @@ class ListeningTracker:
         if self.now >= self._flush_at:
             self.flush()
 
-    def flush(self) -> None:
-        """Make the polls since the last time durable."""
+    def flush(self, *, last: bool = False) -> None:
+        """Make polls durable: those that are to be told, or for the last time all."""
         self._flush_at = self.now + self._flush_after
-        unsaved = [(scope, scope.heard) for scope in self._published.scopes.values() if scope.heard > scope.saved]
+        unsaved = [
+            (scope, scope.heard)
+            for scope in self._published.scopes.values()
+            if scope.heard > scope.saved
+            and (last or self.now - scope.heard >= self._quiet or scope.heard - scope.saved >= self._interval)
+        ]
 
         def stored(succeeded: bool) -> None:
             if succeeded:

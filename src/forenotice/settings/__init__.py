@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -39,14 +40,40 @@ Flags = Mapping[str, object]
 """What was given on the command line, by setting; None, () and False stand for nothing."""
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What every process that answers guests needs to know."""
+
+    data: Path
+    metadata: tuple[Listener, ...]
+    metadata_name: tuple[str, ...]
+    as_vm: str | None
+    guest_rate: float | None
+    """Requests per second; None: no limit."""
+    wait_cap: float
+    first_response_delay: float
+    first_version_dates: DateForm
+    proxy_trusted: tuple[Network, ...]
+    proxy_style: ProxyStyle
+    proxy_secret_file: Path | None
+    nats: tuple[str, ...]
+    nats_credentials: Path | None
+    nats_ca: Path | None
+    nats_certificate: Path | None
+    nats_key: Path | None
+    log_level: LogLevel
+    log_format: LogFormat
+    config: Path | None
+
+    @property
+    def guest_burst(self) -> float | None:
+        return None if self.guest_rate is None else self.guest_rate * BURST
+
+
+class Settings(EndpointSettings, frozen=True, kw_only=True):
     """What `forenotice serve` needs to know."""
 
     demo: bool
-    data: Path
     database: str | None
-    metadata: tuple[Listener, ...]
-    metadata_name: tuple[str, ...]
     control: Address
     control_name: tuple[str, ...]
     control_certificate: Path | None
@@ -54,27 +81,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     control_without_tls: bool
     sign_in_link: bool
     speed: float
-    as_vm: str | None
-    guest_rate: float | None
     token_rate: float | None
     """Requests per second; None: no limit."""
     max_user_operations: int | None
     max_tenant_operations: int | None
-    wait_cap: float
-    first_response_delay: float
-    first_version_dates: DateForm
-    proxy_trusted: tuple[Network, ...]
-    proxy_style: ProxyStyle
-    proxy_secret_file: Path | None
+    edge_patience: timedelta
     allow_loopback_addresses: bool
     allow_private_targets: tuple[Network, ...]
     driver: Path | None
     """The file of an outside one; None: simulated."""
     inventory_rules: Path | None
     gate: tuple[Gate, ...]
-    log_level: LogLevel
-    log_format: LogFormat
-    config: Path | None
 
     @property
     def directory(self) -> Path:
@@ -109,9 +126,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def token_file(self) -> Path:
         return self.directory / "admin.token"
 
+
+class EdgeSettings(EndpointSettings, frozen=True, kw_only=True):
+    """What `forenotice edge run` needs to know."""
+
+    host: str
+    stale_after: timedelta
+    edge_metrics: Address | None
+
     @property
-    def guest_burst(self) -> float | None:
-        return None if self.guest_rate is None else self.guest_rate * BURST
+    def directory(self) -> Path:
+        return self.data / "edge"
 
 
 class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -205,9 +230,32 @@ class DriverSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 def load(flags: Flags, environ: Mapping[str, str]) -> Settings:
     settings = Settings(**_resolve(table.SERVE, flags, environ))
-    for one, other in (("proxy_trusted", "proxy_secret_file"), ("control_certificate", "control_key")):
-        if bool(getattr(settings, one)) != bool(getattr(settings, other)):
-            raise SettingError(f"{one} and {other} need each other: give both or neither")
+    _require_pair(settings, "control_certificate", "control_key")
+    _require_sound_endpoint(settings)
+    names = [gate.name for gate in settings.gate]
+    if len(names) != len(set(names)):
+        raise SettingError("gate has the same name twice: give each its own")
+    return settings
+
+
+def load_edge(flags: Flags, environ: Mapping[str, str]) -> EdgeSettings:
+    found = _resolve(table.EDGE, flags, environ)
+    for name, flag in (("host", "--host host-a"), ("nats", "--nats nats://127.0.0.1:4222")):
+        if not found[name]:
+            raise SettingError(f"{name} is not given, and an edge needs it: give it, such as {flag}", setting=name)
+    settings = EdgeSettings(**found)
+    _require_sound_endpoint(settings)
+    return settings
+
+
+def _require_pair(settings: EndpointSettings, one: str, other: str) -> None:
+    if bool(getattr(settings, one)) != bool(getattr(settings, other)):
+        raise SettingError(f"{one} and {other} need each other: give both or neither")
+
+
+def _require_sound_endpoint(settings: EndpointSettings) -> None:
+    _require_pair(settings, "proxy_trusted", "proxy_secret_file")
+    _require_pair(settings, "nats_certificate", "nats_key")
     if not settings.metadata:
         raise SettingError("metadata names no listener: give at least one, such as 127.0.0.1:8254")
     places = [listener.place for listener in settings.metadata if isinstance(listener.at, Path) or listener.at.port]
@@ -216,10 +264,6 @@ def load(flags: Flags, environ: Mapping[str, str]) -> Settings:
             "metadata names the same listener twice: give each address or socket once for each interface and network "
             "namespace"
         )
-    names = [gate.name for gate in settings.gate]
-    if len(names) != len(set(names)):
-        raise SettingError("gate has the same name twice: give each its own")
-    return settings
 
 
 def _load(kind: type[S], rows: Sequence[Setting], flags: Flags, environ: Mapping[str, str]) -> S:

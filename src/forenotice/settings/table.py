@@ -123,6 +123,14 @@ SERVE = (
     Setting("proxy_style", "STYLE", partial(values.one_of, values.ProxyStyle), default="forenotice",
         help="How those proxies prove it: forenotice or openstack."),
     Setting("proxy_secret_file", "FILE", values.path, help="File with the secret shared with those proxies."),
+    Setting("nats", "URL", values.nats, repeatable=True,
+        help="NATS server of the cluster, such as nats://HOST:4222 or tls://HOST:4222; may be repeated."),
+    Setting("nats_credentials", "FILE", values.path, help="File with the credentials for NATS."),
+    Setting("nats_ca", "FILE", values.path, help="PEM file with the CA of NATS's certificates."),
+    Setting("nats_certificate", "FILE", values.path, help="PEM file with the certificate that is shown to NATS."),
+    Setting("nats_key", "FILE", values.path, help="PEM file with the key of that certificate."),
+    Setting("edge_patience", "DURATION", values.Span.read, default="15m",
+        help="How long after NotBefore an operation waits for the edge of its host to show the event."),
     Setting("allow_loopback_addresses", "", values.switch, default="false", demo="true",
         help="Allow VMs to have loopback addresses, for tests on one machine."),
     Setting("allow_private_targets", "NETWORK", values.network, repeatable=True,
@@ -139,6 +147,17 @@ SERVE = (
     Setting("log_format", "FORMAT", partial(values.one_of, values.LogFormat), default="auto",
         help="console for people, json for machines; auto chooses by whether it goes to a terminal."),
     CONFIG,
+)
+EDGE = (
+    # Not FORENOTICE_HOST, which Kubernetes sets to something else beside a service of our name.
+    Setting("edge_host", "NAME", values.vm_name, flag_of="host", field="host",
+        help="The host whose guests this edge answers, as the fleet names it."),
+    *(setting for setting in SERVE if setting.name.startswith(("metadata", "proxy_", "nats", "log_", "first_"))
+      or setting.name in ("data", "as", "guest_rate", "wait_cap", "config")),
+    Setting("stale_after", "DURATION", values.Span.read, default="5m",
+        help="After this long without news from the cluster, responses to guests have an Age header."),
+    Setting("edge_metrics", "HOST:PORT", values.address, flag_of="metrics", default="127.0.0.1:8256",
+        help="Where the edge answers /metrics and /readyz."),
 )
 LAB = (
     DATA,
@@ -210,7 +229,7 @@ EMULATOR = (
 def everything() -> dict[str, Setting]:
     """Each setting once, by name; where commands differ in it, as most have it."""
     found: dict[str, Setting] = {}
-    for setting in (*SERVE, *OPERATOR, *GUEST, *AGENT, *EMULATE, *EMULATOR):
+    for setting in (*SERVE, *EDGE, *OPERATOR, *GUEST, *AGENT, *EMULATE, *EMULATOR):
         found.setdefault(setting.name, setting)
     return found
 

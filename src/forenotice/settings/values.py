@@ -309,6 +309,16 @@ def url(value: str) -> str:
     return full.rstrip("/")
 
 
+def nats(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in ("nats", "tls") or not parts.hostname or parts.username is not None:
+        raise ValueError(
+            "this is not the address of a NATS server: give one such as nats://127.0.0.1:4222, "
+            "and credentials in a file"
+        )
+    return value
+
+
 def endpoint(value: str) -> str:
     """The address of a metadata service: http only, and no path."""
     found = url(value)

@@ -23,6 +23,7 @@ from forenotice.core import (
 from forenotice.core.blockers import BlockerKind, host_blockers
 from forenotice.core.draft import NO_LIMITS, Changes, Draft, World
 from forenotice.core.driver_calls import Finished, NotYet, Outcome, Task
+from forenotice.core.edges import KnownEdges
 from forenotice.core.explanations import Explanation
 from forenotice.core.fleet import Host, Listening, Policy, Scope, ScopeKind, Vm, group_key, standalone_key
 from forenotice.core.journal import Entry
@@ -70,6 +71,11 @@ class Site:
         self.timing = timing or Timing(speed=speed)
         self.expiry_from = NOW
         self.limits = NO_LIMITS
+        self.shown: dict[str, datetime | None] = {}
+        """By host, up to when its edge has shown the journal."""
+        self.edges = KnownEdges(shown=self.shown)
+        self.lost: dict[str, datetime] = {}
+        """By host, since when its edge is lost."""
         self.state = World()
         self.rollout_hosts: dict[tuple[str, str], RolloutHost] = {}
         self.journal: list[Entry] = []
@@ -88,14 +94,21 @@ class Site:
         """What the block decides is kept, unless it raises."""
         world = self.load(**wanted)
         draft = Draft(
-            world, now=self.now, timing=self.timing, new_id=self.new_id, by=by, allowance=allowance, limits=self.limits
+            world,
+            now=self.now,
+            timing=self.timing,
+            new_id=self.new_id,
+            by=by,
+            allowance=allowance,
+            limits=self.limits,
+            edges=self.edges,
         )
         yield draft
         self.keep(draft)
 
     def look(self, **wanted: Any) -> Draft:
         """A draft whose decisions are not kept."""
-        return Draft(self.load(**wanted), now=self.now, timing=self.timing, new_id=self.new_id)
+        return Draft(self.load(**wanted), now=self.now, timing=self.timing, new_id=self.new_id, edges=self.edges)
 
     def keep(self, draft: Draft) -> Changes:
         changes = draft.changes()
@@ -113,7 +126,8 @@ class Site:
         self.rollout_hosts.update(changes.rollout_hosts)
         self.journal.extend(changes.entries)
         self._wake(changes)
-        self.watch.observe(before, self.state, changes, now=self.now, expiry_from=self.expiry_from)
+        self._note_unheard()
+        self.watch.observe(before, self.state, changes, self.edges, now=self.now, expiry_from=self.expiry_from)
         self.watch_rollouts.observe(before, self.state, changes, self.rollout_hosts, now=self.now)
         return changes
 
@@ -178,7 +192,8 @@ class Site:
         if targets:
             announced = [o for o in self.live() if o.status is not Status.PLANNED]
             busy = {o.host for o in announced if o.kind.traits.keeps_others_away}
-            open_hosts = [h.name for h in state.hosts.values() if not h.cordoned and h.name not in busy]
+            closed = busy | state.lost_edges
+            open_hosts = [h.name for h in state.hosts.values() if not h.cordoned and h.name not in closed]
             occupancy = {name: sum(vm.host == name for vm in state.vms.values()) for name in open_hosts}
             limited = [name for name in open_hosts if state.hosts[name].capacity is not None]
             used = {
@@ -204,6 +219,7 @@ class Site:
             operations=_pick(state.operations, known),
             events=_pick(state.events, told),
             occupancy=occupancy,
+            lost_edges=set(state.lost_edges) if targets else set(),
             awaiting=awaiting,
             used=used,
             incoming=incoming,
@@ -247,6 +263,7 @@ class Site:
         moving = [o.id for o in self.state.operations.values() if o.status.live and name in o.targets.values()]
         with self.transaction(hosts=[name], operations=moving) as draft:
             membership.remove_host(draft, name)
+        self.forget_edge(name)
 
     def add_group(
         self, name: str, kind: ScopeKind = ScopeKind.AVAILABILITY_SET, policy: Policy = ALWAYS, **changes: Any
@@ -293,6 +310,36 @@ class Site:
     def remove_vm(self, name: str) -> None:
         with self.transaction(vms=[name]) as draft:
             membership.remove_vm(draft, name)
+
+    # Edges
+
+    def beat(self, host: str, shown: datetime | None = None) -> None:
+        """Its edge has shown the journal up to then, or up to now; what is held there is looked at."""
+        self.shown[host] = shown or self.now
+        for operation in self.live():
+            if operation.host == host and operation.held:
+                self.state.operations[operation.id] = replace(operation, due_at=self.now)
+
+    def lose(self, host: str) -> None:
+        self.lost.setdefault(host, self.now)
+        self._note_unheard()
+
+    def forget_edge(self, host: str) -> None:
+        self.shown.pop(host, None)
+        self.find(host)
+
+    def find(self, host: str) -> None:
+        if self.lost.pop(host, None):
+            self._note_unheard()
+            self._wake(Changes(room_made=True))
+
+    def _note_unheard(self) -> None:
+        """As the store tells with each scope."""
+        self.state.lost_edges = set(self.lost)
+        for key, scope in self.state.scopes.items():
+            lost = [at for vm in self.state.vms.values() if vm.scope == key and (at := self.lost.get(vm.host))]
+            if scope.unheard_since != (since := min(lost, default=None)):
+                self.state.scopes[key] = replace(scope, unheard_since=since)
 
     # Operations
 
@@ -685,6 +732,7 @@ def _copy(state: World) -> World:
         events=dict(state.events),
         rollouts=dict(state.rollouts),
         drift=dict(state.drift),
+        lost_edges=set(state.lost_edges),
     )
 
 

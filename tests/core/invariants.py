@@ -8,6 +8,7 @@ from itertools import chain, groupby
 
 from forenotice.core import documents, windows
 from forenotice.core.draft import Changes, World
+from forenotice.core.edges import KnownEdges
 from forenotice.core.fleet import Policy
 from forenotice.core.operations import Event, EventType, Kind, Operation, Status
 from forenotice.core.rollouts import Rollout, RolloutHost, RolloutHostStatus, RolloutStatus
@@ -48,7 +49,16 @@ class Watch:
         self.tags: set[str] = set()
         self.broken = False
 
-    def observe(self, before: World, after: World, changes: Changes, *, now: datetime, expiry_from: datetime) -> None:
+    def observe(
+        self,
+        before: World,
+        after: World,
+        changes: Changes,
+        edges: KnownEdges,
+        *,
+        now: datetime,
+        expiry_from: datetime,
+    ) -> None:
         self.broken = True
         for entry in changes.entries:
             assert entry.at == now
@@ -63,6 +73,7 @@ class Watch:
                 assert operation.status in FORWARD[was], (was, operation.status)
             if operation.status is Status.STARTED and not _was(before, operation, Status.STARTED):
                 self._may_start(before, after, operation, now, expiry_from)
+                _guests_have_seen_it(after, operation, edges, now)
             if _was(before, operation, Status.STARTED) and not operation.status.live:
                 _was_shown(after, before.operations[operation.id], now)
             self._was_noted("operation", operation.id, operation.status)
@@ -212,6 +223,15 @@ def _is_looked_at_in_time(after: World, operation: Operation, now: datetime, exp
     assert operation.due_at <= max(latest, now), "it is approved, or its time has come, but nobody looks"
 
 
+def _guests_have_seen_it(after: World, operation: Operation, edges: KnownEdges, now: datetime) -> None:
+    for event in _of(after, operation.id):
+        waited_for = event.status.live and not event.approved and operation.kind is not Kind.HARDWARE_FAILURE
+        if waited_for and operation.host in edges.shown and now < operation.expires_at + edges.patience:
+            shown = edges.shown[operation.host]
+            assert shown is not None, "the edge has not told what it shows"
+            assert shown >= event.created_at, "the edge has not shown it"
+
+
 def _was_shown(after: World, operation: Operation, now: datetime) -> None:
     assert operation.started_at is not None
     failed = any(
@@ -229,6 +249,7 @@ def _goes_where_it_may(before: World, operation: Operation) -> None:
         assert operation.kind in MOVING
         assert host != operation.host
         assert not before.hosts[host].cordoned
+        assert host not in before.lost_edges, "a VM moves where its guest could not be told of anything"
 
 
 def _nobody_comes_where_there_is_no_room(before: World, after: World) -> None:

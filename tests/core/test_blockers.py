@@ -57,6 +57,60 @@ def test_what_was_not_approved_starts_when_the_start_up_is_over() -> None:
     assert site.operation(operation).status is Status.STARTED
 
 
+# Edges
+
+
+def unseen() -> tuple[Site, Operation]:
+    """Past NotBefore, with an edge on a, which does not have the event."""
+    site = row()
+    site.shown["a"] = site.now
+    site.wait(SECOND)
+    operation = site.schedule(Kind.HOST_UPDATE, "a")
+    site.wait(15 * MINUTE)
+    return site, operation
+
+
+def test_what_its_edge_has_not_shown_does_not_start_by_expiry() -> None:
+    site, operation = unseen()
+    bound = operation.not_before + 15 * MINUTE
+    assert in_the_way(site, operation) == [Blocker(kind=BlockerKind.EDGE, until=bound, host="a")]
+    site.tick()
+    assert (site.operation(operation).held, site.operation(operation).due_at) == (True, site.now + MINUTE)
+    assert site.journal[-1].data == {"because": [BlockerKind.EDGE]}
+    site.beat("a", operation.created_at)
+    site.tick()
+    assert site.operation(operation).status is Status.STARTED
+
+
+@pytest.mark.parametrize("shown", [None, timedelta(microseconds=1), DAY])
+def test_an_edge_is_waited_for_no_longer_than_the_operator_says(shown: timedelta | None) -> None:
+    site, operation = unseen()
+    site.shown["a"] = None if shown is None else operation.created_at - shown
+    site.run(operation.not_before + 15 * MINUTE - site.now - timedelta(microseconds=1))
+    assert kinds(site, operation) == [BlockerKind.EDGE]
+    site.run(timedelta(microseconds=1))
+    assert site.operation(operation).status is Status.STARTED
+
+
+def test_an_edge_is_waited_for_by_unapproved_operations_of_its_host_alone() -> None:
+    site, operation = unseen()
+    elsewhere = site.schedule(Kind.HOST_UPDATE, "b")
+    site.wait(15 * MINUTE)
+    assert kinds(site, elsewhere) == []
+    again = site.schedule(Kind.HOST_REBOOT, "a")
+    site.wait(15 * MINUTE)
+    assert kinds(site, again) == [BlockerKind.EDGE]
+    site.approve_all(again)
+    assert kinds(site, again) == []
+    assert kinds(site, operation) == []
+
+
+def test_an_edge_and_a_start_up_are_both_waited_for() -> None:
+    site, operation = unseen()
+    site.expiry_from = site.now + 30 * SECOND
+    assert kinds(site, operation) == [BlockerKind.START_UP, BlockerKind.EDGE]
+
+
 # Earlier deletions
 
 

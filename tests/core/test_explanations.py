@@ -95,6 +95,20 @@ def test_just_after_start_up() -> None:
     assert said.until == site.expiry_from
 
 
+def test_an_edge_that_has_not_shown_it() -> None:
+    site = row()
+    site.shown["a"] = None
+    event = site.event(site.schedule(Kind.HOST_UPDATE, "a"))
+    site.wait(16 * MINUTE)
+    said = site.explain(event)
+    assert said.sentence == (
+        "NotBefore has passed, but the edge of host a has not shown it to its guests: it waits until the edge has, or "
+        "until 2026-03-01 12:30:00 UTC."
+    )
+    assert said.until == NOW + 30 * MINUTE
+    assert said.waiting_for == ({"kind": "edge", "until": NOW + 30 * MINUTE, "host": "a"},)
+
+
 def test_a_clock_that_jumped_ahead() -> None:
     site = row()
     operation = site.schedule(Kind.RESTART, "web-0")

@@ -100,6 +100,7 @@ class Histories(RuleBasedStateMachine):
             self.set_vm: 1,
             self.add_vm: 1,
             self.remove_vm: 1,
+            self.change_edges: 2,
         }
 
     def attempt(self, command: Callable[[], Any]) -> bool:
@@ -289,6 +290,23 @@ class Histories(RuleBasedStateMachine):
             case cordon:
                 self.attempt(lambda: self.site.cordon(host, cordon == "cordon"))
 
+    def change_edges(self, data: st.DataObject) -> None:
+        site, host = self.site, data.draw(st.sampled_from(sorted(self.site.state.hosts)))
+        listening = [key for key, scope in site.state.scopes.items() if self.listens(scope)]
+        match data.draw(st.sampled_from(["beat", "beat", "late", "unheard", "lost", "forgotten"])):
+            case "beat":
+                site.beat(host)
+                site.find(host)
+            case "late":
+                site.beat(host, site.now - data.draw(DURATIONS))
+            case "unheard":
+                site.shown[host] = None
+            case "lost" if host in site.shown:
+                site.lose(host)
+                assert all(self.listens(site.scope(key)) for key in listening)
+            case _:
+                site.forget_edge(host)
+
     def set_policy(self, data: st.DataObject) -> None:
         key = data.draw(st.sampled_from(sorted(self.site.state.scopes)))
         policy = data.draw(POLICIES)
@@ -408,7 +426,7 @@ def lacks_a_target(site: Site, operation: Operation) -> bool:
     # A host whose own maintenance is announced takes only whom no other can, once that has started.
     shut = {Status.STARTED} if operation.status is Status.STARTED else {Status.SCHEDULED, Status.STARTED}
     closed = {o.host for o in site.live() if o.kind.traits.keeps_others_away and o.status in shut}
-    open_hosts = {host.name for host in site.state.hosts.values() if not host.cordoned} - closed
+    open_hosts = {host.name for host in site.state.hosts.values() if not host.cordoned} - closed - site.lost.keys()
     homeless = set(operation.vms) - set(operation.done) - set(operation.targets)
     if operation.kind not in MOVING or not homeless:
         return False

@@ -389,6 +389,41 @@ def test_who_listens(policy: Listening, heard: timedelta | None, speed: float, l
     assert lifecycle.is_listening(scope, NOW, Timing(speed=speed)) is listens
 
 
+@pytest.mark.parametrize(
+    ("heard", "lost", "listens"),
+    [
+        (DAY - SECOND, timedelta(0), True),
+        (DAY, timedelta(0), False),
+        (2 * DAY, DAY + SECOND, True),
+        (2 * DAY, DAY, False),
+        (DAY, -HOUR, False),
+        (HOUR, 2 * HOUR, True),
+        (None, DAY, False),
+    ],
+)
+def test_an_edge_that_is_lost_is_not_a_scope_that_is_silent(
+    heard: timedelta | None, lost: timedelta, listens: bool
+) -> None:
+    last_heard = None if heard is None else NOW - heard
+    scope = Scope(key="vm:db", kind=ScopeKind.STANDALONE, tag="", last_heard=last_heard, unheard_since=NOW - lost)
+    assert lifecycle.is_listening(scope, NOW, Timing()) is listens
+    assert lifecycle.would_wake(scope, NOW, Timing()) is (heard is None or heard >= DAY)
+
+
+def test_a_scope_whose_edge_is_lost_is_waited_for_and_a_poll_is_told() -> None:
+    site = row(listening=Listening.AUTO)
+    site.hear("group:web")
+    site.wait(HOUR)
+    site.lose("b")
+    site.wait(2 * DAY)
+    operation = site.schedule(Kind.HOST_UPDATE, "a")
+    assert not site.event(operation).approved
+    site.hear("group:web")
+    assert site.actions(scope="group:web")[-1] == "scope.listening"
+    site.find("b")
+    assert lifecycle.is_listening(site.scope("group:web"), site.now, site.timing)
+
+
 def test_a_first_poll_starts_listening_and_takes_silence_back() -> None:
     site = row(listening=Listening.AUTO)
     operation = site.schedule(Kind.HOST_UPDATE, "a")

@@ -146,6 +146,39 @@ def test_a_last_resort_has_room_too() -> None:
     ]
 
 
+def test_nobody_goes_where_an_edge_is_lost() -> None:
+    site = row()
+    site.beat("d")
+    site.lose("d")
+    with pytest.raises(errors.ConflictError) as refused:
+        site.schedule(Kind.REDEPLOY, "web-0")
+    assert refused.value.message == (
+        "no host can take web-0: add or uncordon one that keeps its group's domains apart; "
+        "no VM moves to the host whose edge is lost"
+    )
+    site.add_host("e")
+    site.lose("e")
+    failure = site.schedule(Kind.HARDWARE_FAILURE, "a")
+    site.tick()
+    said = site.explain_operation(failure)
+    assert "no VM moves to the 2 hosts whose edge is lost" in said.sentence
+    site.find("e")
+    site.tick()
+    assert dict(site.operation(failure).targets) == {"web-0": "e"}
+
+
+def test_nobody_goes_where_an_edge_is_lost_as_a_last_resort() -> None:
+    site = roomy(a=None, b=None, c=None)
+    site.add_vm("vm-0", "a")
+    for host in "bc":
+        site.add_vm(f"vm-{host}", host)
+        site.schedule(Kind.HOST_UPDATE, host)
+    site.lose("b")
+    failure = site.schedule(Kind.HARDWARE_FAILURE, "a")
+    site.tick()
+    assert dict(site.operation(failure).targets) == {"vm-0": "c"}
+
+
 WEB = "group:web"
 
 

@@ -66,7 +66,7 @@ def schedule(draft: Draft, spec: OperationSpec) -> Operation:
     if kind is Kind.REDEPLOY and spec.name not in placement.choose(draft, operation, operation.vms):
         missing = placement.size_in_the_way(draft, spec.name)
         facts = {} if missing is None else {"size": missing}
-        raise errors.ConflictError(placement.without_target({spec.name: missing}), vm=spec.name, **facts)
+        raise errors.ConflictError(placement.without_target(draft, {spec.name: missing}), vm=spec.name, **facts)
     (_plan if planned else announce)(draft, operation)
     if kind in (Kind.DEGRADED_HARDWARE, Kind.HARDWARE_FAILURE) and not draft.host(host).cordoned:
         draft.put_host(replace(draft.host(host), cordoned=True))

@@ -19,6 +19,8 @@ class BlockerKind(StrEnum):
     """Silence alone does not bring degraded hardware forward."""
     START_UP = "start-up"
     """NotBefore has passed, but guests may not have seen it: the service has just started."""
+    EDGE = "edge"
+    """NotBefore has passed, but guests may not have seen it: the edge of its host has not shown it."""
     CLOCK = "clock"
     """The clock jumped ahead since it was announced, which does not count as notice."""
     UPDATE_DOMAIN = "update-domain"
@@ -50,6 +52,7 @@ class Blocker:
     event: str | None = None
     operation: str | None = None
     vm: str | None = None
+    host: str | None = None
     rollout: str | None = None
     size: float | None = None
     """Of a VM that must move: hosts have not enough capacity left for that."""
@@ -146,8 +149,12 @@ def _consent(draft: Draft, operation: Operation, events: list[Event], expiry_fro
             yield Blocker(kind=BlockerKind.CLOCK, until=until)
         if operation.kind is Kind.DEGRADED_HARDWARE and events and all(event.implied for event in events):
             yield Blocker(kind=BlockerKind.NOTICE, until=until)
-    elif unapproved and draft.now < expiry_from:
-        yield Blocker(kind=BlockerKind.START_UP, until=expiry_from)
+    elif unapproved:
+        if draft.now < expiry_from:
+            yield Blocker(kind=BlockerKind.START_UP, until=expiry_from)
+        shown = all(draft.edges.have_shown(event, operation.host) for event in unapproved)
+        if not shown and draft.now < until + draft.edges.patience:
+            yield Blocker(kind=BlockerKind.EDGE, until=until + draft.edges.patience, host=operation.host)
 
 
 def _earlier_deletions(draft: Draft, operation: Operation, events: list[Event]) -> Iterator[Blocker]:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from forenotice.core import documents, errors
 from forenotice.core.documents import Document
+from forenotice.core.edges import NO_EDGES, KnownEdges
 from forenotice.core.fleet import Drift, FormerScope, Host, Scope, Vm
 from forenotice.core.journal import Entry
 from forenotice.core.operations import LIVE, Event, EventType, Operation, Source, Status
@@ -48,7 +49,10 @@ class World:
     operations: dict[str, Operation] = field(default_factory=dict)
     events: dict[str, Event] = field(default_factory=dict)
     occupancy: dict[str, int] = field(default_factory=dict)
-    """VMs on each host that could take more: neither cordoned nor to be updated or rebooted; loaded only for moves."""
+    """VMs on each host that could take more: neither cordoned, nor to be updated or rebooted, nor in `lost_edges`;
+    loaded only for moves."""
+    lost_edges: set[str] = field(default_factory=set)
+    """Hosts whose edge is lost: what happens to guests there could not be told to them. Loaded only for moves."""
     awaiting: set[str] = field(default_factory=set)
     """Hosts that are being emptied, have maintenance planned, or wait for a rollout; loaded only for moves."""
     used: dict[str, float] = field(default_factory=dict)
@@ -132,6 +136,7 @@ class Draft:
     allows_loopback: bool = False
     """Whether VMs may have loopback addresses."""
     limits: UserLimits = NO_LIMITS
+    edges: KnownEdges = NO_EDGES
 
     def __post_init__(self) -> None:
         self._changes = Changes()

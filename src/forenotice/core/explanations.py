@@ -23,6 +23,7 @@ PHRASES: Mapping[str, tuple[str, str]] = {
     "approval": ("an approval", "your approval ({name})"),
     "notice": ("its full notice, because its scope is not listening",) * 2,
     "start-up": ("guests to see it, because the service has just started",) * 2,
+    "edge": ("guests to see it, because their host's edge has not shown it",) * 2,
     "clock": ("its full notice, because the clock jumped ahead",) * 2,
     "update-domain": ("another update domain", "your other update domain in {name}, which is down"),
     "vm-busy": ("another operation on a VM to end", "another operation on {vm} to end"),
@@ -137,7 +138,7 @@ def _of_started(draft: Draft, operation: Operation) -> Explanation:
     waiting: list[Facts] = []
     if unplaced:
         sizes = {name: placement.size_in_the_way(draft, name) for name in unplaced}
-        said.append(f"It has started, but {placement.without_target(sizes)}.")
+        said.append(f"It has started, but {placement.without_target(draft, sizes)}.")
         missing = [Blocker(kind=BlockerKind.TARGET_HOST, vm=name, size=size) for name, size in sizes.items()]
         waiting += [_facts(draft, blocker) for blocker in missing]
     if driven and operation.attempt < draft.timing.retries.tries:
@@ -239,6 +240,11 @@ def _sentence(draft: Draft, alike: list[Blocker], found: list[Blocker]) -> str: 
                 "NotBefore has passed, but guests may not have seen it since the service started or the clock jumped: "
                 f"it waits until {until}."
             )
+        case BlockerKind.EDGE:
+            return (
+                f"NotBefore has passed, but the edge of host {blocker.host} has not shown it to its guests: it waits "
+                f"until the edge has, or until {until}."
+            )
         case BlockerKind.CLOCK:
             return f"The clock jumped ahead since it was announced: its notice really ends at {until}."
         case BlockerKind.UPDATE_DOMAIN:
@@ -256,7 +262,7 @@ def _sentence(draft: Draft, alike: list[Blocker], found: list[Blocker]) -> str: 
             waits = f"it waits for that until {until}"
             return f"The deletion of {who}, whose NotBefore is not later, is not approved yet: {waits}."
         case BlockerKind.TARGET_HOST:
-            missing = placement.without_target({each.vm or "": each.size for each in alike})
+            missing = placement.without_target(draft, {each.vm or "": each.size for each in alike})
             return f"{missing[:1].upper()}{missing[1:]}."
         case BlockerKind.BUDGET:
             scope = draft.scope(blocker.scope or "")
@@ -311,7 +317,7 @@ def _who(draft: Draft, event_id: str | None) -> str:
 
 
 def _facts(draft: Draft, blocker: Blocker) -> Facts:
-    nouns = ("kind", "until", "opens_at", "scope", "event", "operation", "vm", "size", "rollout")
+    nouns = ("kind", "until", "opens_at", "scope", "event", "operation", "vm", "host", "size", "rollout")
     known: dict[str, object] = {noun: value for noun in nouns if (value := getattr(blocker, noun)) is not None}
     known["kind"] = blocker.kind.value
     event = draft.world.events.get(blocker.event or "")

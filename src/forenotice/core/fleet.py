@@ -115,6 +115,8 @@ class Scope:
     incarnation: int = 1
     policy: Policy = DEFAULT_POLICY
     last_heard: datetime | None = None
+    unheard_since: datetime | None = None
+    """Since when an edge of its guests is lost, so that they may be polling without being heard."""
 
     @property
     def name(self) -> str:

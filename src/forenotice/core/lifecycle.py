@@ -32,13 +32,18 @@ class StartRequests:
 
 def is_listening(scope: Scope, now: datetime, timing: Timing) -> bool:
     if scope.policy.listening is Listening.AUTO:
-        return scope.last_heard is not None and now - scope.last_heard < timing.silence
+        # An edge that is lost is not a scope that is silent.
+        return _was_heard(scope, min(now, scope.unheard_since or now), timing)
     return scope.policy.listening is Listening.ALWAYS
 
 
 def would_wake(scope: Scope, now: datetime, timing: Timing) -> bool:
-    """Whether a poll makes it listen."""
-    return scope.policy.listening is Listening.AUTO and not is_listening(scope, now, timing)
+    """Whether a poll makes it listen; also if it does only because an edge is lost."""
+    return scope.policy.listening is Listening.AUTO and not _was_heard(scope, now, timing)
+
+
+def _was_heard(scope: Scope, at: datetime, timing: Timing) -> bool:
+    return scope.last_heard is not None and at - scope.last_heard < timing.silence
 
 
 def record_poll(draft: Draft, key: str, at: datetime) -> None:
@@ -46,9 +51,9 @@ def record_poll(draft: Draft, key: str, at: datetime) -> None:
     scope = draft.scope(key)
     if scope.last_heard is not None and scope.last_heard >= at:
         return
-    was_listening = is_listening(scope, draft.now, draft.timing)
+    wakes = would_wake(scope, draft.now, draft.timing)
     draft.put_scope(replace(scope, last_heard=at))
-    if not was_listening and is_listening(draft.scope(key), draft.now, draft.timing):
+    if wakes and is_listening(draft.scope(key), draft.now, draft.timing):
         draft.note("scope.listening", scope)
         withdraw_silence(draft, key)
 

@@ -75,7 +75,7 @@ def size_in_the_way(draft: "Draft", name: str) -> float | None:
     return amount(vm.takes) if lacks_room else None
 
 
-def without_target(vms: Mapping[str, float | None]) -> str:
+def without_target(draft: "Draft", vms: Mapping[str, float | None]) -> str:
     """Which VMs no host can take, each with the size that is in the way, and what would help."""
     others = [name for name, size in vms.items() if size is None]
     large = [f"{name} (size {size})" for name, size in vms.items() if size is not None]
@@ -86,6 +86,8 @@ def without_target(vms: Mapping[str, float | None]) -> str:
     if large:
         help_ = "make room, raise a capacity, or add or uncordon a host"
         sentences.append(f"no host has enough capacity left for {names(large)}: {help_}")
+    if lost := len(draft.world.lost_edges):
+        sentences.append(f"no VM moves to the {'host' if lost == 1 else f'{lost} hosts'} whose edge is lost")
     return "; ".join(sentences)
 
 
@@ -149,7 +151,8 @@ def _last_resorts(draft: "Draft") -> list[str]:
     found = []
     for host in draft.world.hosts.values():
         statuses = {each.status for each in maintenance_of(draft, host.name)}
-        if statuses <= {Status.SCHEDULED} and host.name not in draft.world.occupancy and not host.cordoned:
+        is_other = host.name not in draft.world.occupancy and host.name not in draft.world.lost_edges
+        if statuses <= {Status.SCHEDULED} and is_other and not host.cordoned:
             # One that has made way for somebody else in this look needs no other to.
             found.append((bool(statuses), len(draft.vms_on(host.name)), host.name))
     return [name for *_, name in sorted(found)]

@@ -133,7 +133,7 @@ def _of_started(draft: Draft, operation: operations.Operation, found: Explanatio
     sentences = ["It starts at once: it waits for no approval."]
     if waiting:
         sizes = {str(facts["vm"]): placement.size_in_the_way(draft, str(facts["vm"])) for facts in waiting}
-        sentences.append(f"But {placement.without_target(sizes)}.")
+        sentences.append(f"But {placement.without_target(draft, sizes)}.")
     return replace(found, sentences=tuple(sentences), until=operation.started_at, waiting_for=waiting)
 
 

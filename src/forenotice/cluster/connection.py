@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
-import nats
 from nats.aio.client import Client
 
 from forenotice.core import errors
 from forenotice.failures import Failures
 from forenotice.logs import log
+from forenotice.settings import EndpointSettings
 
 PING_SECONDS = 3
 PINGS_UNANSWERED = 2
@@ -29,6 +29,16 @@ class Servers(msgspec.Struct, frozen=True, kw_only=True):
     ca: Path | None = None
     certificate: Path | None = None
     key: Path | None = None
+
+    @classmethod
+    def of(cls, settings: EndpointSettings) -> "Servers":
+        return cls(
+            urls=settings.nats,
+            credentials=settings.nats_credentials,
+            ca=settings.nats_ca,
+            certificate=settings.nats_certificate,
+            key=settings.nats_key,
+        )
 
     def tls(self) -> ssl.SSLContext | None:
         """None: as the URLs say, by the system's certificates."""
@@ -49,9 +59,13 @@ async def connect(
     inbox: str,
     *,
     connected: Callable[[], Awaitable[None]] | None = None,
-    lost: Callable[[], Awaitable[None]] | None = None,
+    closed: Callable[[], Awaitable[None]] | None = None,
 ) -> Client:
-    """Tries for ever, and again for ever when the connection is lost; nothing is buffered meanwhile."""
+    """Tries for ever, and again for ever when the connection is lost; nothing is buffered meanwhile.
+
+    `connected` is called when it is connected again, `closed` when the client has given up, as it does when its
+    credentials are refused.
+    """
     failures = Failures()
 
     async def failed(error: Exception) -> None:
@@ -66,8 +80,6 @@ async def connect(
 
     async def gone() -> None:
         log.warning("The connection to NATS is lost", action="nats.lost")
-        if lost is not None:
-            await lost()
 
     client = Client()
     try:
@@ -80,6 +92,7 @@ async def connect(
             error_cb=failed,
             disconnected_cb=gone,
             reconnected_cb=again,
+            closed_cb=closed,
             max_reconnect_attempts=-1,
             reconnect_time_wait=random.SystemRandom().uniform(*RECONNECT_SECONDS),  # type: ignore[arg-type]
             connect_timeout=CONNECT_SECONDS,
@@ -96,6 +109,3 @@ async def connect(
 
 def _place(client: Client) -> str:
     return client.connected_url.netloc.rpartition("@")[2] if client.connected_url else ""
-
-
-__all__ = ["Client", "Servers", "connect", "nats"]

@@ -126,8 +126,11 @@ def encode_state(state: HostState) -> bytes:
     return zlib.compress(msgspec.json.encode(state), 1)
 
 
-def decode_state(data: bytes, host: str) -> HostState:
-    """MalformedError: it cannot be read, is of another format, or of another host."""
+class _Host(msgspec.Struct):
+    host: str
+
+
+def _unpacked(data: bytes) -> bytes:
     unpacker = zlib.decompressobj()
     try:
         text = unpacker.decompress(data, LARGEST_STATE)
@@ -135,12 +138,22 @@ def decode_state(data: bytes, host: str) -> HostState:
         raise MalformedError(f"the state is not compressed as it should be: {error}") from None
     if not unpacker.eof:
         raise MalformedError(f"the state is cut off, or longer than {LARGEST_STATE} bytes")
-    state = decode(text, HostState)
+    return text
+
+
+def decode_state(data: bytes, host: str) -> HostState:
+    """MalformedError: it cannot be read, is of another format, or of another host."""
+    state = decode(_unpacked(data), HostState)
     if state.format != FORMAT:
         raise MalformedError(f"the state has format {state.format}, and this version reads {FORMAT}")
     if state.host != host:
         raise MalformedError(f"the state is of host {state.host[:64]!r}")
     return state
+
+
+def host_of_state(data: bytes) -> str:
+    """MalformedError: it cannot be read."""
+    return decode(_unpacked(data), _Host).host
 
 
 encode = msgspec.json.encode

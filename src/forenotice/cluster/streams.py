@@ -1,6 +1,4 @@
-"""The streams in NATS that edges live by, and the subjects of each host."""
-
-import re
+"""The streams in NATS that edges live by."""
 
 from nats.js import JetStreamContext
 from nats.js.api import (
@@ -14,52 +12,13 @@ from nats.js.api import (
 )
 from nats.js.errors import NotFoundError
 
-DOCS, UP = "NB_DOCS", "NB_UP"
-CONSUMER = "centre"
+from forenotice.cluster.subjects import CONSUMER, DOCS, UP
+
 REPLICAS = 3
 UP_BYTES = 1 << 30
 """Approvals that wait for the service; beyond it edges answer 503."""
-ACK_SECONDS = 30.0
-EDGE_INBOX = "_INBOX_"
-"""With the host's token behind it: credentials allow each edge its own."""
-CENTRE_INBOX = "_CENTRE"
-
-_ESCAPED = re.compile(rb"[^A-Za-z0-9_-]")
-
-
-def token(host: str) -> str:
-    """A host's name as one token of a subject; different names have different tokens."""
-    return _ESCAPED.sub(lambda found: b"=%02X" % found[0][0], host.encode()).decode()
-
-
-def host_of(subject: str) -> str:
-    """The host that a subject of an edge names as its third token."""
-    escaped = subject.split(".")[2]
-    return re.sub(r"=([0-9A-F]{2})", lambda found: chr(int(found[1], 16)), escaped)
-
-
-def docs(host: str) -> str:
-    return f"nb.docs.{token(host)}"
-
-
-def live(host: str) -> str:
-    return f"nb.live.{token(host)}"
-
-
-def approve(host: str) -> str:
-    return f"nb.up.{token(host)}.approve"
-
-
-def heard(host: str) -> str:
-    return f"nb.up.{token(host)}.heard"
-
-
-def beat(host: str) -> str:
-    return f"nb.beat.{token(host)}"
-
-
-def ask(host: str) -> str:
-    return f"nb.ask.{token(host)}"
+ACK_SECONDS = 10.0
+"""After which another process gets what one has taken and not acknowledged."""
 
 
 def configurations(replicas: int = REPLICAS) -> tuple[StreamConfig, ...]:

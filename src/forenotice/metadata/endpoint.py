@@ -54,6 +54,25 @@ class Counters:
         name = f"{'approvals' if method == 'POST' else 'polls'}_{status // 100}xx"
         setattr(self, name, getattr(self, name) + 1)
 
+    def by_kind(self) -> dict[str, int]:
+        """As metrics name them."""
+        return {
+            "polls": self.polls_2xx + self.polls_3xx,
+            "polls_unchanged": self.polls_3xx,
+            "polls_refused": self.polls_4xx,
+            "polls_failed": self.polls_5xx,
+            "approvals": self.approvals_2xx,
+            "approvals_refused": self.approvals_4xx,
+            "approvals_failed": self.approvals_5xx,
+            "long_polls": self.waits,
+            "waiting": self.waiting,
+            "connections": self.accepted,
+            "connections_open": self.open,
+            "connections_refused": self.refused,
+            "connections_evicted": self.evicted,
+            "connections_cut": self.cut,
+        }
+
 
 class GuestEndpoint:
     def __init__(

@@ -243,7 +243,10 @@ def parser(program: str, about: str, rows: Sequence[Setting]) -> "ArgumentParser
         if row.is_switch:
             made.add_argument(row.flag, dest=row.name, action="store_true", help=row.described)
         else:
-            made.add_argument(row.flag, dest=row.name, metavar=row.metavar, help=row.described)
+            # Each time it is given counts, where it may be repeated.
+            action = "append" if row.repeatable else "store"
+            described = row.described.replace("%", "%%")
+            made.add_argument(row.flag, dest=row.name, metavar=row.metavar, action=action, help=described)
     return made
 
 

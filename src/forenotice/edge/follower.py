@@ -1,0 +1,141 @@
+"""The state of the host: taken from wherever it comes if it is newer, kept on disk, then shown to guests."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from forenotice import __version__
+from forenotice.clock import Clock
+from forenotice.cluster import messages
+from forenotice.cluster.messages import NOTHING, Beat, Fence, HostState, MalformedError
+from forenotice.core.timing import ENDED_APPROVABLE, Timing
+from forenotice.edge.state_file import StateFile
+from forenotice.failures import has_doubled
+from forenotice.logs import log
+from forenotice.metadata.published import PublishedFleet
+
+
+class Follower:
+    """Used on the loop. `kept_to` is called with the timing whenever a state says another."""
+
+    def __init__(
+        self,
+        host: str,
+        published: PublishedFleet,
+        file: StateFile,
+        clock: Clock,
+        keep_to: Callable[[Timing], None],
+    ) -> None:
+        self._host = host
+        self._published = published
+        self._file = file
+        self._clock = clock
+        self._keep_to = keep_to
+        self.state: HostState | None = None
+        self._next: tuple[HostState, bytes] | None = None
+        self._arrived = asyncio.Event()
+        self.shown = asyncio.Event()
+        """Set whenever a state was shown or refused: the service wants to know."""
+        self._confirmed: datetime | None = None
+        self.applied = self.refused = self.unsaved = 0
+        self._refusal = ""
+
+    @property
+    def fence(self) -> Fence:
+        return self.state.fence if self.state else NOTHING
+
+    @property
+    def age(self) -> timedelta | None:
+        """How long ago this was known to be the newest state; None: there is none."""
+        return None if self._confirmed is None else max(self._clock.now() - self._confirmed, timedelta(0))
+
+    def load(self) -> None:
+        """Show what is on disk."""
+        try:
+            found = self._file.read()
+            if found is None:
+                return
+            data, written = found
+            self._show(messages.decode_state(data, self._host))
+            self._confirmed = written
+        except (OSError, MalformedError) as error:
+            log.error("The state on disk cannot be used", action="edge.unreadable", reason=str(error))
+
+    def offer(self, data: bytes) -> None:
+        """A state, by whatever way: it counts only if it is newer."""
+        try:
+            state = messages.decode_state(data, self._host)
+        except MalformedError as error:
+            self._refuse(str(error))
+            return
+        newest = max(self.fence, self._next[0].fence if self._next else NOTHING)
+        if state.fence >= newest:
+            self._confirmed = self._clock.now()
+        if state.fence > newest:
+            self._next = (state, data)
+            self._arrived.set()
+
+    async def run(self) -> None:
+        """Guests see a state only once it is on disk: after a crash they never see an older one."""
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            if self._next is None:
+                continue
+            state, data = self._next
+            try:
+                await asyncio.to_thread(self._file.write, data)
+            except OSError as error:
+                self.unsaved += 1
+                if has_doubled(self.unsaved):
+                    log.error("The state cannot be written to disk", action="edge.unsaved", reason=str(error))
+            if self._next[0] is state:
+                self._next = None
+            self._show(state)
+            self.applied += 1
+            self.shown.set()
+
+    def approvable(self, scope: str, event_id: str) -> bool:
+        """Whether this is a live event of the scope, or one that has just ended."""
+        known = self._published.scopes.get(scope)
+        if known is not None and any(event.id == event_id for event in known.document.events):
+            return True
+        since = self._clock.now() - ENDED_APPROVABLE
+        return self.state is not None and any(
+            ended.id == event_id and ended.scope == scope and ended.ended_at >= since for ended in self.state.ended
+        )
+
+    def beat(self) -> Beat:
+        beat = Beat(version=__version__, refused=self.refused, refusal=self._refusal)
+        state = self.state
+        if state is None:
+            return beat
+        polls = {}
+        for name in state.started:
+            with contextlib.suppress(KeyError):
+                if polled := self._published.by_name[name].polled:
+                    polls[name] = datetime.fromtimestamp(polled, UTC)
+        return Beat(
+            version=beat.version,
+            refused=beat.refused,
+            refusal=beat.refusal,
+            epoch=state.epoch,
+            position=state.position,
+            at=state.at,
+            polls=polls,
+        )
+
+    def _show(self, state: HostState) -> None:
+        if self.state is None or state.speed != self.state.speed:
+            self._keep_to(Timing(speed=state.speed))
+        self._published.put_everything(state.scopes)
+        self.state = state
+        log.debug("A state was applied", action="edge.applied", epoch=state.epoch, position=state.position)
+
+    def _refuse(self, reason: str) -> None:
+        self.refused += 1
+        self._refusal = reason[:500]
+        if has_doubled(self.refused):
+            log.error("A state was refused", action="edge.refused", reason=reason, times=self.refused)
+        self.shown.set()

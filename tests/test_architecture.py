@@ -11,7 +11,7 @@ import pytest
 
 SOURCES = Path(__file__).parents[1] / "src"
 
-SHELLS = frozenset({"metadata", "control", "portal", "cli", "agent", "emulator", "conformance", "lab"})
+SHELLS = frozenset({"metadata", "control", "portal", "cli", "agent", "emulator", "conformance", "lab", "centre", "edge"})
 
 # Rooms that may use nothing but what is named here: other rooms, and third parties.
 SEALED = {
@@ -45,6 +45,10 @@ FORBIDDEN = {
     # The emulator has no database: the stage is in memory, the rules are core's.
     "emulator": (SHELLS - {"emulator", "metadata", "control", "portal"}) | {"store", "drivers", "delivery"},
     "conformance": (SHELLS - {"conformance", "emulator", "agent"}) | {"store", "service", "drivers", "delivery"},
+    # The service and its edges run in processes of their own: these two meet in NATS only.
+    "centre": SHELLS - {"centre"},
+    "edge": (SHELLS - {"edge", "metadata"}) | {"store", "service", "drivers", "delivery"},
+    "cluster": SHELLS | {"store", "service", "drivers", "delivery"},
     # The lab starts the service as a process of its own.
     "lab": (SHELLS - {"lab"}) | {"store", "service", "delivery"},
     # What rooms of a process share.
@@ -59,7 +63,7 @@ FORBIDDEN = {
     **dict.fromkeys(("__init__", "__main__", "cli", "demo", "serving"), frozenset[str]()),
 }
 # Time, ids and threads are passed to these rooms, so that a service can run in one deterministic loop.
-DETERMINISTIC = frozenset({"agent", "service", "delivery", "drivers", "emulator"})
+DETERMINISTIC = frozenset({"agent", "centre", "edge", "service", "delivery", "drivers", "emulator"})
 PASSED_IN = frozenset(
     {"os.urandom", "threading.Thread", "threading.Timer", "time.monotonic", "time.perf_counter", "uuid.uuid4"}
 )

@@ -8,11 +8,11 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from functools import partial
 from ssl import SSLContext
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import structlog
 
@@ -27,7 +27,6 @@ from forenotice.drivers import inventory_rules, registry
 from forenotice.drivers.call_queue import DriverChoice
 from forenotice.drivers.surroundings import Surroundings
 from forenotice.failures import Failures
-from forenotice.metadata.endpoint import Counters
 from forenotice.metadata.options import Options
 from forenotice.metadata.published import LoopPublisher, PublishedFleet
 from forenotice.metadata.server import MetadataServer, new_event_loop
@@ -48,7 +47,6 @@ from forenotice.store.opener import open_store
 
 if TYPE_CHECKING:
     from forenotice.control.server import ControlServer
-    from forenotice.delivery.worker import Worker
 
 log = structlog.get_logger()
 
@@ -105,7 +103,7 @@ async def _serve(settings: Settings, options: Options, tls: SSLContext | None, r
     outgoing = partial(OutgoingClient, private=settings.allow_private_targets, own=own)
     metrics = Metrics(
         events=lambda: _live_events(service),
-        guests=lambda: _guest_counts(metadata.counters),
+        guests=lambda: metadata.counters.by_kind(),
         threads=lambda: service.liveness.seconds_since(),
         behind=lambda: runtime.clock.behind,
         drift=lambda: _drift(service),
@@ -142,7 +140,7 @@ async def _serve(settings: Settings, options: Options, tls: SSLContext | None, r
         if not await _first_of(reaching, told):
             return
         service.give_grace()
-        for thread in _threads(service, reaching.result(), outgoing(), rules):
+        for thread in _threads(settings, service, reaching.result(), outgoing(), rules):
             thread.start()
             workers.push_async_callback(asyncio.to_thread, thread.stop)
         if settings.demo:
@@ -182,19 +180,29 @@ def _service(
     )
 
 
+class _Thread(Protocol):
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
 def _threads(
-    service: Service, position: int, outgoing: OutgoingClient, rules: Sequence[Rule]
-) -> "tuple[TickLoop, RolloutLoop, Follower, Worker, InventoryLoop]":
+    settings: Settings, service: Service, position: int, outgoing: OutgoingClient, rules: Sequence[Rule]
+) -> Iterator[_Thread]:
     # Now, because the control plane has loaded what it needs.
     from forenotice.delivery import worker
 
-    return (
-        TickLoop(service),
-        RolloutLoop(service),
-        Follower(service, position),
-        worker.Worker(service, outgoing),
-        InventoryLoop(service, partial(_watch_libvirt, service.runtime), rules),
-    )
+    yield TickLoop(service)
+    yield RolloutLoop(service)
+    yield Follower(service, position)
+    yield worker.Worker(service, outgoing)
+    yield InventoryLoop(service, partial(_watch_libvirt, service.runtime), rules)
+    if settings.nats:
+        # Only where there are edges: it is an extra.
+        from forenotice.centre.centre import Centre
+        from forenotice.cluster.connection import Servers
+
+        yield Centre(service, Servers.of(settings))
 
 
 def _watch_libvirt(runtime: Runtime, changed: Callable[[str], None]) -> Watcher:
@@ -378,22 +386,3 @@ def _live_events(service: Service) -> Mapping[tuple[str, str], int]:
 def _drift(service: Service) -> Mapping[str, int]:
     with service.store.read() as reader:
         return reader.drift.counts_by_kind()
-
-
-def _guest_counts(counters: Counters) -> dict[str, int]:
-    return {
-        "polls": counters.polls_2xx + counters.polls_3xx,
-        "polls_unchanged": counters.polls_3xx,
-        "polls_refused": counters.polls_4xx,
-        "polls_failed": counters.polls_5xx,
-        "approvals": counters.approvals_2xx,
-        "approvals_refused": counters.approvals_4xx,
-        "approvals_failed": counters.approvals_5xx,
-        "long_polls": counters.waits,
-        "waiting": counters.waiting,
-        "connections": counters.accepted,
-        "connections_open": counters.open,
-        "connections_refused": counters.refused,
-        "connections_evicted": counters.evicted,
-        "connections_cut": counters.cut,
-    }

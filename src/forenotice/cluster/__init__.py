@@ -1,1 +1,1 @@
-"""What crosses NATS between the service and its edges, and the service's side of it."""
+"""What the service and its edges share: messages, subjects and streams in NATS, the connection to it, and keys."""

@@ -171,10 +171,10 @@ def resume(service: Service, *, alone: bool) -> None:
     service.store.checkpoint()
 
 
-def begin_epoch(service: Service, call: Call | None = None) -> int:
-    """Unconditionally; gives the new epoch."""
+def begin_epoch(service: Service, call: Call | None = None, *, after: int = 0) -> int:
+    """Unconditionally; gives the new epoch, which is later than `after`."""
 
-    return service.transact(lambda unit: _begin_epoch(unit, call))
+    return service.transact(lambda unit: _begin_epoch(unit, call, after))
 
 
 def notice_restored_backup(service: Service) -> None:
@@ -197,9 +197,9 @@ def notice_restored_backup(service: Service) -> None:
         log.warning("A backup was restored: an epoch begins", action="store.restored", epoch=epoch)
 
 
-def _begin_epoch(unit: UnitOfWork, call: Call | None) -> int:
+def _begin_epoch(unit: UnitOfWork, call: Call | None, after: int = 0) -> int:
     mark = unit.service.store.mark()
-    epoch = documents.next_epoch(unit.now, unit.transaction.meta.epoch(), mark.epoch if mark else 0)
+    epoch = documents.next_epoch(unit.now, unit.transaction.meta.epoch(), mark.epoch if mark else 0, after)
     unit.transaction.raise_epoch(epoch)
     draft = unit.load(call)
     draft.note("database.restored", epoch=epoch)

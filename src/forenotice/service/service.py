@@ -234,11 +234,14 @@ class Service:
         self.writable = True
         return result
 
-    def follow_growth(self) -> threading.Event:
+    def follow_growth(self, follower: threading.Event | None = None) -> threading.Event:
         """An event that is set whenever the journal has grown, here or by another process."""
-        follower = threading.Event()
+        follower = follower or threading.Event()
         self._growth = [*self._growth, follower]
         return follower
+
+    def unfollow_growth(self, follower: threading.Event) -> None:
+        self._growth = [each for each in self._growth if each is not follower]
 
     def tell_growth(self) -> None:
         for follower in self._growth:

@@ -22,6 +22,7 @@ _NAMED = "id IN :names"
 _LIVE_ON = "host IN :names AND ended_at IS NULL"
 _OF = "operation IN :names"
 _LIVE_IN = "scope IN :names AND ended_at IS NULL"
+_ENDED_IN = f"scope IN :names AND ended_at >= :since AND {event_rows.OF_LATEST}"
 _IN_THE_WAY_IN = f"{_LIVE_IN} AND (status = 'Started' OR type = 'Terminate') ORDER BY created_at, id"
 """Only events that have started can block others, and deletions can block later events."""
 
@@ -48,9 +49,9 @@ class Worlds(Repository):
         A named VM brings its host and scope, a named event its operation, a named operation its host and its targets.
         Each such host comes with all its VMs and live operations; each scope named, of those VMs, or of an event of
         those operations, with its live events; each event with its operation, each operation with all its events.
-        `members` adds all VMs of the groups among those scopes; `targets` does too, adds every host that is neither
-        cordoned nor to be updated or rebooted with its occupancy and what is used of its capacity, and tells which
-        others await maintenance, and who is on the way to a host with a capacity.
+        `members` adds all VMs of the groups among those scopes; `targets` does too, adds every host that could take
+        VMs (`World.occupancy`) with what is used of its capacity, and tells which others await maintenance, whose edge
+        is lost, and who is on the way to a host with a capacity.
         `addresses` tells which VM is known by each, and brings that VM alone. Operations come with their rollout, and
         scopes with a budget with their size.
 
@@ -172,8 +173,7 @@ class Worlds(Repository):
         loader.add_vms("name", vms)
         loader.add_events(_LIVE_IN, scopes)
         if ended_since is not None:
-            ended = f"scope IN :names AND ended_at >= :since AND {event_rows.OF_LATEST}"
-            loader.add_events(ended, scopes, since=ended_since)
+            loader.add_events(_ENDED_IN, scopes, since=ended_since)
         awaited_elsewhere = """EXISTS (SELECT 1 FROM events WHERE events.operation = operations.id
             AND events.ended_at IS NULL AND approved_at IS NULL AND NOT (scope IN :scopes))"""
         query = f"SELECT operations.*, {awaited_elsewhere} FROM operations WHERE operations.id IN :names"
@@ -187,7 +187,7 @@ class Worlds(Repository):
         """All hosts, VMs, scopes and addresses, all live operations with all their events."""
         world, db = World(), self._db
         world.hosts.update((row[0], fleet.host(row)) for row in db.rows("SELECT hosts.* FROM hosts"))
-        world.scopes.update((row[0], fleet.scope(row)) for row in db.rows("SELECT scopes.* FROM scopes"))
+        world.scopes.update((row[0], fleet.scope(row)) for row in db.rows(fleet.SCOPES))
         world.vms.update((row[0], fleet.vm(row)) for row in db.rows("SELECT vms.* FROM vms"))
         live = db.rows(operation_rows.SELECT + "ended_at IS NULL")
         world.operations.update((row[0], operation_rows.read(row)) for row in live)
@@ -198,6 +198,20 @@ class Worlds(Repository):
         world.addresses.update(db.rows("SELECT vm_addresses.* FROM vm_addresses"))
         world.rollouts.update(rollouts.Rollouts(db).live())
         return world
+
+    def of_hosts(self, hosts: Collection[str], ended_since: datetime) -> World:
+        """The VMs of these hosts and their scopes, with those scopes' events: the live ones, and those ended since."""
+        loader = _Loader(self._db)
+        keys = {vm.scope for vm in loader.add_vms("host", hosts)}
+        loader.add_scopes(keys)
+        loader.add_events(_LIVE_IN, keys)
+        loader.add_events(_ENDED_IN, keys, since=ended_since)
+        return loader.world
+
+    def places(self, scopes: Collection[str]) -> set[tuple[str, str]]:
+        """Each of these scopes with each host that has VMs of it."""
+        query = "SELECT DISTINCT scope, host FROM vms WHERE scope IN :names"
+        return {(row[0], row[1]) for row in _Loader(self._db).rows(query, scopes)}
 
     def scopes(self, keys: Sequence[str] | None = None) -> Iterator[tuple[Scope, tuple[Vm, ...], tuple[Event, ...]]]:
         """Each scope that is a group or has VMs, by key, with its VMs by name and live events by age; None: all.
@@ -221,7 +235,7 @@ class Worlds(Repository):
             for some in chunks(sorted(set(keys)), _PAGE):
                 yield fleet.Scopes(self._db).named(some)
             return
-        after, query = "", "SELECT scopes.* FROM scopes WHERE key > :after ORDER BY key LIMIT :limit"
+        after, query = "", f"{fleet.SCOPES} WHERE key > :after ORDER BY key LIMIT :limit"
         while page := [fleet.scope(row) for row in self._db.rows(query, after=after, limit=_PAGE)]:
             yield {scope.key: scope for scope in page}
             after = page[-1].key
@@ -256,7 +270,7 @@ class _Loader:
         self._add(self.world.hosts, fleet.host, found)
 
     def add_scopes(self, keys: Collection[str]) -> None:
-        found = self.rows("SELECT scopes.* FROM scopes WHERE key IN :names ORDER BY key", keys)
+        found = self.rows(f"{fleet.SCOPES} WHERE key IN :names ORDER BY key", keys)
         self._add(self.world.scopes, fleet.scope, found)
 
     def add_vms(self, by: str, names: Collection[str]) -> list[Vm]:
@@ -303,6 +317,7 @@ class _Loader:
         world = self.world
         counted = "SELECT hosts.name, count(vms.name) FROM hosts LEFT JOIN vms ON vms.host = hosts.name"
         world.occupancy.update(self._db.rows(f"{counted} WHERE {fleet.TAKES_VMS} GROUP BY hosts.name"))
+        world.lost_edges.update(self._db.column("SELECT host FROM edges WHERE lost_since IS NOT NULL"))
         world.awaiting.update(self._db.column(rollouts.AWAITING))
         self.add_hosts(world.occupancy.keys() - world.hosts.keys())
         limited = [name for name in world.occupancy if world.hosts[name].capacity is not None]

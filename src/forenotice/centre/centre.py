@@ -1,0 +1,163 @@
+"""The service's side of the cluster: a thread with a loop of its own, so that no guest waits for it."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+
+from forenotice.centre.intake import Intake
+from forenotice.centre.publisher import Publisher
+from forenotice.cluster import streams
+from forenotice.cluster.connection import Servers, connect
+from forenotice.cluster.subjects import CENTRE_INBOX
+from forenotice.core import errors
+from forenotice.failures import Failures
+from forenotice.logs import log
+from forenotice.runtime import Started
+from forenotice.service.service import Service
+
+NAME = "cluster"
+PAUSE_SECONDS = 0.5
+"""After a failure."""
+LOOK_SECONDS = 1.0
+"""Edges may have been lost, and another process may have written what nobody told us of."""
+JOIN_SECONDS = 5.0
+JS_SECONDS = 5.0
+
+
+class Centre:
+    def __init__(self, service: Service, servers: Servers) -> None:
+        self._service = service
+        self._servers = servers
+        self._loop = asyncio.new_event_loop()
+        self._thread: Started | None = None
+        self._stopping = asyncio.Event()
+        self._closed = asyncio.Event()
+
+    def start(self) -> None:
+        self._thread = self._service.runtime.start_thread(self._run, NAME)
+
+    def stop(self) -> None:
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._stopping.set)
+        if self._thread is not None:
+            self._thread.join(JOIN_SECONDS)
+        self._service.liveness.end(NAME)
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._main())
+        finally:
+            self._loop.close()
+
+    async def _main(self) -> None:
+        stopped = asyncio.create_task(self._stopping.wait())
+        beating = asyncio.create_task(self._beat())
+        try:
+            while not stopped.done():
+                self._closed.clear()
+                serving = asyncio.create_task(self._serve())
+                await asyncio.wait({stopped, serving}, return_when=asyncio.FIRST_COMPLETED)
+                serving.cancel()
+                with suppress(asyncio.CancelledError):
+                    await serving
+                if not stopped.done():
+                    await asyncio.wait({stopped}, timeout=PAUSE_SECONDS)
+        finally:
+            beating.cancel()
+
+    async def _serve(self) -> None:
+        """With one client, until it gives up."""
+        client = await connect(self._servers, "forenotice serve", CENTRE_INBOX, closed=self._give_up)
+        try:
+            js = client.jetstream(timeout=JS_SECONDS)
+            await self._insist("streams", lambda: streams.ensure(js, _replicas(client)))
+            publisher, intake = Publisher(self._service, js), Intake(self._service, client, js)
+            await self._insist("subscriptions", intake.start)
+            wake = _Wake(self._loop)
+            self._service.follow_growth(wake)
+            works = [
+                asyncio.create_task(work)
+                for work in (
+                    self._insist("publisher", lambda: self._publish(publisher, wake), for_ever=True),
+                    self._insist("intake", intake.store, for_ever=True),
+                    self._insist("beats", intake.follow_beats, for_ever=True),
+                    self._insist("edges", lambda: self._watch(client), for_ever=True),
+                    self._closed.wait(),
+                )
+            ]
+            try:
+                await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for work in works:
+                    work.cancel()
+                self._service.unfollow_growth(wake)
+                if client.is_connected:
+                    with suppress(errors.ForenoticeError):
+                        await publisher.stop()
+        finally:
+            await client.close()
+
+    async def _give_up(self) -> None:
+        self._closed.set()
+
+    async def _beat(self) -> None:
+        while True:
+            self._service.liveness.beat(NAME)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _publish(self, publisher: Publisher, wake: "_Wake") -> None:
+        while True:
+            wake.clear()
+            await publisher.step()
+            await wake.wait_for(LOOK_SECONDS)
+
+    async def _watch(self, client: Client) -> None:
+        while True:
+            await asyncio.to_thread(self._service.edges.watch, client.is_connected)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _insist(self, what: str, work: Callable[[], Awaitable[object]], *, for_ever: bool = False) -> None:
+        """Until it has succeeded; failures of NATS and of the store are to be expected."""
+        failures = Failures()
+        while True:
+            try:
+                await work()
+                if not for_ever:
+                    return
+            except (NatsError, errors.ForenoticeError, TimeoutError, OSError) as error:
+                if failures.again(repr(error)):
+                    reason = str(error) or type(error).__name__
+                    log.warning("The cluster cannot be served", action=f"cluster.{what}", reason=reason)
+            except Exception:
+                if failures.again(what):
+                    log.exception("A step of the cluster failed; it is retried", action=f"cluster.{what}")
+            await asyncio.sleep(PAUSE_SECONDS)
+
+
+class _Wake(threading.Event):
+    """Set by any thread, waited for on the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self._loop = loop
+        self._set = asyncio.Event()
+
+    def set(self) -> None:
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._set.set)
+
+    def clear(self) -> None:
+        self._set.clear()
+
+    async def wait_for(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._set.wait(), seconds)
+
+
+def _replicas(client: Client) -> int:
+    """Three where there are so many servers; a single one is for trials."""
+    return streams.REPLICAS if len(client.servers) >= streams.REPLICAS else 1

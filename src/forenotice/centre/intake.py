@@ -1,0 +1,135 @@
+"""Takes in what edges send: approvals and who was heard, beats, and questions."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import TimeoutError as NatsTimeoutError
+from nats.js import JetStreamContext
+
+from forenotice.cluster import messages
+from forenotice.cluster.messages import Approval, Beat, Heard, MalformedError, Question, Reply
+from forenotice.cluster.subjects import ALL_BEATS, ALL_QUESTIONS, CONSUMER, UP, host_of
+from forenotice.core import errors
+from forenotice.core.lifecycle import StartRequests
+from forenotice.failures import Failures
+from forenotice.logs import log
+from forenotice.service.guests import Guests
+from forenotice.service.service import Service
+
+BATCH = 500
+FETCH_SECONDS = 5.0
+RETRY_SECONDS = 0.5
+BEATS = 10_000
+"""Beats that wait; of more, the oldest are dropped: another follows."""
+
+
+class Intake:
+    """Used on the loop of the cluster's thread; the database is asked in others."""
+
+    def __init__(self, service: Service, client: Client, js: JetStreamContext) -> None:
+        self._service = service
+        self._client = client
+        self._js = js
+        self._guests = Guests(service)
+        self._beats: dict[str, Beat] = {}
+        self._beat_arrived = asyncio.Event()
+        self._malformed = Failures()
+
+    async def start(self) -> None:
+        await self._client.subscribe(ALL_BEATS, cb=self._take_beat)
+        await self._client.subscribe(ALL_QUESTIONS, queue=CONSUMER, cb=self._answer)
+        self._pull = await self._js.pull_subscribe_bind(CONSUMER, UP)
+
+    async def store(self) -> None:
+        """For ever: commit what edges sent, then acknowledge it. What is not acknowledged comes again."""
+        while True:
+            try:
+                batch = await self._pull.fetch(BATCH, timeout=FETCH_SECONDS)
+            except NatsTimeoutError:
+                continue
+            await self._commit(batch)
+            for message in batch:
+                await message.ack()
+
+    async def follow_beats(self) -> None:
+        while True:
+            await self._beat_arrived.wait()
+            self._beat_arrived.clear()
+            beats, self._beats = self._beats, {}
+            try:
+                await asyncio.to_thread(self._note, beats)
+            except (errors.UnavailableError, errors.UnsoundError):
+                # The next one will do.
+                await asyncio.sleep(RETRY_SECONDS)
+
+    def _note(self, beats: Mapping[str, Beat]) -> None:
+        for host, beat in beats.items():
+            self._service.edges.beat(host, beat)
+
+    async def _commit(self, batch: Sequence[Msg]) -> None:
+        heard: list[tuple[str, Heard]] = []
+        approvals: list[tuple[str, StartRequests]] = []
+        for message in batch:
+            host = host_of(message.subject)
+            try:
+                if message.subject.endswith(".heard"):
+                    heard.append((host, messages.decode(message.data, Heard)))
+                else:
+                    sent = messages.decode(message.data, Approval)
+                    requests = StartRequests(vm=sent.vm, scope=sent.scope, event_ids=sent.event_ids)
+                    approvals.append((host, requests))
+            except MalformedError as error:
+                self._log_malformed(host, error)
+        while True:
+            try:
+                if heard:
+                    await asyncio.to_thread(self._guests.heard_at_edges, heard)
+                if approvals:
+                    await asyncio.to_thread(self._approve, approvals)
+                return
+            except (errors.UnavailableError, errors.UnsoundError):
+                for message in batch:
+                    await message.in_progress()
+                await asyncio.sleep(RETRY_SECONDS)
+
+    def _approve(self, approvals: Sequence[tuple[str, StartRequests]]) -> None:
+        for (host, approval), refusal in zip(approvals, self._guests.approve_at_edges(approvals), strict=True):
+            if refusal is not None:
+                log.warning(
+                    "An approval that an edge took has no effect",
+                    action="cluster.approval_refused",
+                    host=host,
+                    vm=approval.vm,
+                    reason=refusal.message,
+                )
+
+    async def _take_beat(self, message: Msg) -> None:
+        host = host_of(message.subject)
+        try:
+            beat = messages.decode(message.data, Beat)
+        except MalformedError as error:
+            self._log_malformed(host, error)
+            return
+        if len(self._beats) < BEATS or host in self._beats:
+            self._beats[host] = beat
+            self._beat_arrived.set()
+
+    async def _answer(self, message: Msg) -> None:
+        host = host_of(message.subject)
+        try:
+            asked = messages.decode(message.data, Question)
+            requests = StartRequests(vm=asked.vm, scope=asked.scope, event_ids=asked.event_ids)
+            refusal = await asyncio.to_thread(self._guests.refusal, host, requests)
+        except MalformedError as error:
+            self._log_malformed(host, error)
+            return
+        except (errors.UnavailableError, errors.UnsoundError):
+            # The edge gives up by itself.
+            return
+        await message.respond(messages.encode(Reply(refusal=refusal.message if refusal else "")))
+
+    def _log_malformed(self, host: str, error: MalformedError) -> None:
+        if self._malformed.again(host):
+            log.error("An edge sent what cannot be read", action="cluster.malformed", host=host, reason=error.message)

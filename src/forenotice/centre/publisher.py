@@ -1,0 +1,246 @@
+"""Publishes the states of hosts for their edges: the journal is the outbox, and one process at a time does it."""
+
+import asyncio
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from nats.errors import MaxPayloadError
+from nats.js import JetStreamContext
+from nats.js.errors import APIError, NotFoundError
+
+from forenotice.centre import host_states
+from forenotice.cluster import messages
+from forenotice.cluster.messages import NOTHING, Fence, HostState, MalformedError
+from forenotice.cluster.subjects import DOCS, Subjects
+from forenotice.logs import log
+from forenotice.service import housekeeping
+from forenotice.service.leases import Lease
+from forenotice.service.service import Service
+
+LEASE = "cluster_publisher"
+LENGTH = timedelta(seconds=6)
+"""How long edges hear nothing when the process that publishes has died."""
+ENTRIES = 1000
+"""Of the journal, read at once."""
+HOSTS = 50
+"""Whose states are made at once."""
+IN_FLIGHT = 128
+ACK_SECONDS = 5.0
+HOLD_SECONDS = 1.0
+"""The lease is looked at this often; it is renewed when a third of it has passed."""
+WRONG_SEQUENCE = 10071
+EXPECTED = "Nats-Expected-Last-Subject-Sequence"
+
+
+@dataclass(slots=True)
+class _Progress:
+    """Of the process that holds the lease."""
+
+    position: int
+    """Of the journal: what is up to it has been published, except for hosts that are owed."""
+    saved: int
+    owed: set[str] = field(default_factory=set)
+
+
+class Publisher:
+    """Used on the loop of the cluster's thread; the database is asked in others."""
+
+    def __init__(self, service: Service, js: JetStreamContext) -> None:
+        self._service = service
+        self._js = js
+        self._lease = Lease(service, LEASE, LENGTH)
+        self._progress: _Progress | None = None
+        self._held_until = 0.0
+        self._sequences: dict[str, int] = {}
+        """Of the last message for each host, as far as known."""
+        self._published: dict[str, Fence] = service.edges.published
+        self._in_flight = asyncio.Semaphore(IN_FLIGHT)
+
+    async def step(self) -> None:
+        """Publish everything that the journal has; what fails is tried again by the next step."""
+        if not await self._holds():
+            self._progress = None
+            return
+        if self._progress is None:
+            self._progress = await self._take_over()
+        progress = self._progress
+        if progress.owed:
+            await self._publish(progress.owed)
+        while await self._page(progress):
+            if not await self._holds():
+                return
+        if progress.position > progress.saved and not progress.owed and self._is_time_to_save(progress):
+            await asyncio.to_thread(self._save, progress.position)
+            progress.saved = progress.position
+
+    async def stop(self) -> None:
+        if self._progress is not None:
+            if not self._progress.owed:
+                await asyncio.to_thread(self._save, self._progress.position)
+            await asyncio.to_thread(self._lease.give_up)
+
+    async def _holds(self) -> bool:
+        monotonic = self._service.runtime.monotonic
+        if self._progress is None or monotonic() >= self._held_until:
+            at = monotonic()
+            if not await asyncio.to_thread(self._lease.holds):
+                return False
+            self._held_until = at + HOLD_SECONDS
+        return True
+
+    def _is_time_to_save(self, progress: _Progress) -> bool:
+        """With the lease, so that another process does little again; not with every change."""
+        return progress.position - progress.saved >= ENTRIES or self._service.runtime.monotonic() >= self._held_until
+
+    def _save(self, position: int) -> None:
+        process = self._service.process
+        self._service.transact(lambda unit: unit.transaction.leases.advance(LEASE, process, position))
+
+    async def _take_over(self) -> _Progress:
+        self._sequences.clear()
+        self._published.clear()
+        last = await self._last()
+        if last is not None:
+            await self._compare(last)
+        position, newest = await asyncio.to_thread(self._positions)
+        progress = _Progress(position=min(position or 0, newest), saved=position or 0)
+        if position is None or position > newest:
+            # Nobody has published yet, or the database has lost what was: the states may be any.
+            progress.position = newest
+            progress.owed |= self._service.edges.hosts
+        log.info("This process publishes for edges", action="cluster.publishing", position=progress.position)
+        return progress
+
+    def _positions(self) -> tuple[int | None, int]:
+        with self._service.store.read() as reader:
+            fence, _ = host_states.head(reader)
+            return reader.leases.get(LEASE).position, fence.position
+
+    async def _page(self, progress: _Progress) -> bool:
+        """Publish what the next entries concern; False: there are none."""
+        found = await asyncio.to_thread(self._read, progress.position)
+        if found is None:
+            return False
+        position, hosts, states = found
+        if position < progress.position:
+            # The database has lost what was published; an epoch begins, and with its entry all is published anew.
+            await self._begin_epoch(NOTHING)
+        progress.position = position
+        progress.owed |= hosts
+        if states:
+            progress.owed -= await self._send(states)
+        await self._publish(progress.owed)
+        return True
+
+    def _read(self, position: int) -> tuple[int, set[str], Sequence[HostState]] | None:
+        """Up to where, the hosts concerned, and their states if they are few."""
+        service = self._service
+        with service.store.read() as reader:
+            page = reader.journal.page(after=position, limit=ENTRIES)
+            if not page:
+                fence, _ = host_states.head(reader)
+                return None if fence.position >= position else (fence.position, set(), ())
+            found = host_states.concerned(reader, [entry for _, entry in page])
+            known = service.edges.hosts
+            hosts = known if found is None else known & found
+            hosts = {host for host in hosts if found is None or self._position_of(host) < page[-1][0]}
+            if len(hosts) > HOSTS:
+                return page[-1][0], hosts, ()
+            return page[-1][0], hosts, host_states.read(reader, hosts, service.clock.now(), service.timing.speed)
+
+    def _position_of(self, host: str) -> int:
+        return self._published.get(host, NOTHING).position
+
+    async def _publish(self, owed: set[str]) -> None:
+        """Take from `owed` what has been published. States are made while others are under way."""
+        hosts = sorted(owed)
+        sending: asyncio.Task[set[str]] | None = None
+        for start in range(0, len(hosts), HOSTS):
+            states = await asyncio.to_thread(self._states, hosts[start : start + HOSTS])
+            if sending is not None:
+                owed -= await sending
+            sending = asyncio.create_task(self._send(states))
+        if sending is not None:
+            owed -= await sending
+
+    def _states(self, hosts: Collection[str]) -> list[HostState]:
+        with self._service.store.read() as reader:
+            return host_states.read(reader, hosts, self._service.clock.now(), self._service.timing.speed)
+
+    async def _send(self, states: Sequence[HostState]) -> set[str]:
+        """The hosts whose state is there now, or that cannot have it."""
+        results = await asyncio.gather(*(self._send_one(state) for state in states), return_exceptions=True)
+        done: set[str] = set()
+        failures = []
+        for state, result in zip(states, results, strict=True):
+            if result is None:
+                done.add(state.host)
+            elif isinstance(result, MaxPayloadError):
+                log.error("A state is larger than NATS allows", action="cluster.too_large", host=state.host)
+                done.add(state.host)
+            else:
+                failures.append(result)
+        if failures:
+            raise failures[0]
+        return done
+
+    async def _send_one(self, state: HostState) -> None:
+        subject, data = Subjects.of(state.host).docs, messages.encode_state(state)
+        async with self._in_flight:
+            while True:
+                expected = {EXPECTED: str(self._sequences.get(state.host, 0))}
+                try:
+                    ack = await self._js.publish(subject, data, timeout=ACK_SECONDS, headers=expected)
+                except APIError as error:
+                    if error.err_code != WRONG_SEQUENCE:
+                        raise
+                    if await self._is_newer(subject, state):
+                        return
+                else:
+                    self._sequences[state.host] = ack.seq
+                    self._published[state.host] = state.fence
+                    return
+
+    async def _is_newer(self, subject: str, state: HostState) -> bool:
+        """Whether what is there is, or is the same; learns its sequence."""
+        try:
+            found = await self._js.get_msg(DOCS, subject=subject)
+        except NotFoundError:
+            self._sequences[state.host] = 0
+            return False
+        self._sequences[state.host] = found.seq or 0
+        try:
+            there = messages.decode_state(found.data or b"", state.host)
+        except MalformedError:
+            return False
+        if there.fence < state.fence:
+            return False
+        await self._compare(there)
+        self._published[state.host] = there.fence
+        return True
+
+    async def _last(self) -> HostState | None:
+        """What was published last, of any host."""
+        try:
+            info = await self._js.stream_info(DOCS)
+            found = await self._js.get_msg(DOCS, seq=info.state.last_seq)
+            host = messages.host_of_state(found.data or b"")
+            return messages.decode_state(found.data or b"", host)
+        except (NotFoundError, MalformedError):
+            return None
+
+    async def _compare(self, there: HostState) -> None:
+        """Begin an epoch if the database lacks what was published: it was restored, or a standby took over."""
+
+        def lacks() -> bool:
+            with self._service.store.read() as reader:
+                return host_states.has_lost(reader, there.fence, there.at)
+
+        if await asyncio.to_thread(lacks):
+            await self._begin_epoch(there.fence)
+
+    async def _begin_epoch(self, after: Fence) -> None:
+        epoch = await asyncio.to_thread(housekeeping.begin_epoch, self._service, after=after.epoch)
+        self._published.clear()
+        log.warning("The database lacks what was published: an epoch begins", action="cluster.restored", epoch=epoch)

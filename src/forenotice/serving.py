@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import structlog
 
-from forenotice import control_socket, data_directory, demo, garbage_collection, logs
+from forenotice import cluster, control_socket, data_directory, demo, garbage_collection, logs
 from forenotice.control import tls as control_tls
 from forenotice.control.metrics import Metrics
 from forenotice.core import errors
@@ -72,6 +72,8 @@ def run(settings: Settings) -> int:
         )
     garbage_collection.raise_threshold()
     options = Options.of(settings)
+    if settings.nats:
+        cluster.require()
     tls = _tls(settings)
     runtime = Runtime()
     with ExitStack() as held:

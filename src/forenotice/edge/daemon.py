@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from forenotice import data_directory, garbage_collection, logs
+from forenotice import cluster, data_directory, garbage_collection, logs
 from forenotice import settings as all_settings
 from forenotice.cluster import messages
 from forenotice.cluster.subjects import Subjects
@@ -44,6 +44,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = table.parser("forenotice edge run", "Answer the guests of a host until SIGTERM.", table.EDGE)
     flags = vars(parser.parse_args(arguments))
     try:
+        cluster.require()
         run(all_settings.load_edge(flags, os.environ))
     except errors.ForenoticeError as error:
         sys.stderr.write(f"forenotice: {error.message}\n")

@@ -301,5 +301,5 @@ def _add_a_few(reader: Reader, world: World) -> None:
 
 
 def _add(world: World, more: World) -> None:
-    for kind in ("hosts", "vms", "occupancy", "awaiting", "used", "incoming"):
+    for kind in ("hosts", "vms", "occupancy", "lost_edges", "awaiting", "used", "incoming"):
         getattr(world, kind).update(getattr(more, kind))

@@ -19,10 +19,15 @@ from forenotice.store.queries import LAST_CHARACTER, Executor, Listed, Listing, 
 from forenotice.store.rows import AMOUNT, Codec, Mapper, Row, json_codec, json_text
 
 TAKES_VMS = f"""hosts.cordoned IS FALSE AND NOT EXISTS (SELECT 1 FROM operations WHERE operations.host = hosts.name
-    AND ended_at IS NULL AND status <> 'Planned' AND kind IN {kinds(lambda traits: traits.keeps_others_away)})"""
+    AND ended_at IS NULL AND status <> 'Planned' AND kind IN {kinds(lambda traits: traits.keeps_others_away)})
+    AND NOT EXISTS (SELECT 1 FROM edges WHERE edges.host = hosts.name AND lost_since IS NOT NULL)"""
 USED_ON = "SELECT host, sum(coalesce(size, 1)) FROM vms WHERE host IN :names GROUP BY host"
 SIZES = "SELECT name, size FROM vms WHERE name IN :names"
 _EXISTS_NOW = "EXISTS (SELECT 1 FROM scopes WHERE scopes.key = former_scopes.key)"
+# Which edges are lost is asked for once, and for each scope only where there are any.
+_UNHEARD = """CASE WHEN EXISTS (SELECT 1 FROM edges WHERE lost_since IS NOT NULL) THEN
+    (SELECT min(lost_since) FROM vms JOIN edges ON edges.host = vms.host WHERE vms.scope = scopes.key) END"""
+SCOPES = f"SELECT scopes.*, {_UNHEARD} FROM scopes"
 _TAG = 8
 """Characters of a scope's own tag; what follows is of the epoch."""
 
@@ -42,7 +47,14 @@ _LABELS = json_codec(dict[str, str], empty=dict, nullable=True, cached=True)
 _FACTS = json_codec(core.Facts, empty=lambda: core.NO_FACTS, nullable=True, cached=True)
 _HOSTS = Mapper(schema.hosts.c, Host, codecs={"labels": _LABELS, "capacity": AMOUNT})
 _POLICIES = Mapper(schema.scopes.c, Policy, codecs={"windows": _WINDOWS})
-_SCOPES = Mapper(schema.scopes.c, Scope, computed={"policy": _POLICIES.shared})
+_SCOPES = Mapper(
+    schema.scopes.c,
+    Scope,
+    computed={
+        "policy": _POLICIES.shared,
+        "unheard_since": lambda row: rows.optional_moment(row[len(schema.scopes.c)]),
+    },
+)
 _VMS = Mapper(schema.vms.c, Vm, codecs={"host": Codec(intern), "scope": Codec(intern), "facts": _FACTS, "size": AMOUNT})
 host, scope, vm = _HOSTS.read, _SCOPES.read, _VMS.read
 
@@ -112,6 +124,7 @@ class Hosts(Listed[tuple[Host, int], HostFilter]):
         self._db.upsert(schema.hosts, [_HOSTS.row(host) for host in hosts.values() if host])
         if removed := [name for name, host in hosts.items() if host is None]:
             self._db.run("DELETE FROM hosts WHERE name IN :names", names=removed)
+            self._db.run("DELETE FROM edges WHERE host IN :names", names=removed)
         if unwatched := [name for name, host in hosts.items() if host is None or host.inventory is None]:
             self._db.run("DELETE FROM drift WHERE host IN :names", names=unwatched)
 
@@ -128,7 +141,7 @@ _GROUPS = Listing(
     schema.scopes,
     lambda row: (scope(row), int(row[-1])),
     by=("key",),
-    more=", (SELECT count(*) FROM vms WHERE vms.scope = scopes.key)",
+    more=f", {_UNHEARD}, (SELECT count(*) FROM vms WHERE vms.scope = scopes.key)",
     where=f"scopes.key >= '{GROUP_PREFIX}' AND scopes.key < '{GROUP_PREFIX}{LAST_CHARACTER}'"
     " AND scopes.kind <> 'standalone'",
     seen="FITS({0}.key, seen)",
@@ -145,7 +158,7 @@ class Scopes(Repository):
 
     def named(self, keys: Collection[str]) -> dict[str, Scope]:
         """Those that exist."""
-        found = self._db.rows("SELECT scopes.* FROM scopes WHERE key IN :names ORDER BY key", names=keys)
+        found = self._db.rows(f"{SCOPES} WHERE key IN :names ORDER BY key", names=keys)
         return {row[0]: scope(row) for row in found}
 
     def former(self, keys: Collection[str]) -> dict[str, FormerScope]:

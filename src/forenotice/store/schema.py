@@ -55,6 +55,16 @@ hosts = sa.Table(
     sa.Column("inventory", sa.Text),
 )
 
+# Hosts on which an edge has been heard, and since when it is not any more.
+edges = sa.Table(
+    "edges",
+    metadata,
+    *_keys("host"),
+    *_required(MOMENT, "since"),
+    *_optional(MOMENT, "lost_since"),
+    _partial_index("edges_lost", "lost_since"),
+)
+
 # How watched hosts differ from the fleet.
 drift = sa.Table(
     "drift",

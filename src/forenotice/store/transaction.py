@@ -10,6 +10,7 @@ from datetime import datetime
 
 from forenotice.core.draft import Changes
 from forenotice.store import schema
+from forenotice.store.edges import Edges
 from forenotice.store.events import Events
 from forenotice.store.fleet import Hosts, Scopes, Vms
 from forenotice.store.inventory import Definitions, Drifts
@@ -33,6 +34,7 @@ _SET_BACK = "UPDATE {0} SET {1} = :now - (:ahead - {1}) / 1000000 WHERE {1} > :n
 _MOMENTS = {
     "former_scopes": ("ended_at", "ended_before"),
     "events": ("created_at",),
+    "edges": ("since", "lost_since"),
     "tokens": ("created_at", "last_used_at", "revoked_at"),
 }
 
@@ -61,6 +63,7 @@ class Reader:
         self.hosts = Hosts(executor)
         self.scopes = Scopes(executor)
         self.vms = Vms(executor)
+        self.edges = Edges(executor)
         self.drift = Drifts(executor)
         self.definitions = Definitions(executor)
         self.leases = Leases(executor)

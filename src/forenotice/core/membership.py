@@ -249,7 +249,8 @@ def _put_changed(draft: Draft, before: Vm, vm: Vm) -> None:
         lifecycle.recheck_planned(draft, before.host)
         lifecycle.recheck_planned(draft, vm.host)
     differing = sorted(field for field in SETTABLE if getattr(vm, field) != getattr(before, field))
-    draft.note("vm.changed", vm, fields=differing)
+    left = {"source": before.host} if vm.host != before.host else {}
+    draft.note("vm.changed", vm, fields=differing, **left)
     if before.scope != vm.scope:
         draft.note("vm.left", scope=before.scope, vm=vm.name)
     if before.host != vm.host or vm.takes < before.takes:

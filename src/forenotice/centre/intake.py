@@ -21,8 +21,8 @@ from forenotice.service.service import Service
 BATCH = 500
 FETCH_SECONDS = 5.0
 RETRY_SECONDS = 0.5
-BEATS = 10_000
-"""Beats that wait; of more, the oldest are dropped: another follows."""
+BEATS = 1_000_000
+"""Hosts whose beats wait at most."""
 
 
 class Intake:
@@ -49,9 +49,16 @@ class Intake:
                 batch = await self._pull.fetch(BATCH, timeout=FETCH_SECONDS)
             except NatsTimeoutError:
                 continue
-            await self._commit(batch)
-            for message in batch:
-                await message.ack()
+            try:
+                await self._commit(batch)
+            except (errors.UnavailableError, errors.UnsoundError):
+                # Perhaps another process can.
+                for message in batch:
+                    await message.nak(delay=RETRY_SECONDS)
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                for message in batch:
+                    await message.ack()
 
     async def follow_beats(self) -> None:
         while True:
@@ -82,17 +89,11 @@ class Intake:
                     approvals.append((host, requests))
             except MalformedError as error:
                 self._log_malformed(host, error)
-        while True:
-            try:
-                if heard:
-                    await asyncio.to_thread(self._guests.heard_at_edges, heard)
-                if approvals:
-                    await asyncio.to_thread(self._approve, approvals)
-                return
-            except (errors.UnavailableError, errors.UnsoundError):
-                for message in batch:
-                    await message.in_progress()
-                await asyncio.sleep(RETRY_SECONDS)
+        if heard:
+            # First, because a scope polls before it approves.
+            await asyncio.to_thread(self._guests.heard_at_edges, heard)
+        if approvals:
+            await asyncio.to_thread(self._approve, approvals)
 
     def _approve(self, approvals: Sequence[tuple[str, StartRequests]]) -> None:
         for (host, approval), refusal in zip(approvals, self._guests.approve_at_edges(approvals), strict=True):

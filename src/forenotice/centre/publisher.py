@@ -103,19 +103,19 @@ class Publisher:
         last = await self._last()
         if last is not None:
             await self._compare(last)
-        position, newest = await asyncio.to_thread(self._positions)
-        progress = _Progress(position=min(position or 0, newest), saved=position or 0)
-        if position is None or position > newest:
-            # Nobody has published yet, or the database has lost what was: the states may be any.
-            progress.position = newest
-            progress.owed |= self._service.edges.hosts
+        progress = await asyncio.to_thread(self._begin)
         log.info("This process publishes for edges", action="cluster.publishing", position=progress.position)
         return progress
 
-    def _positions(self) -> tuple[int | None, int]:
+    def _begin(self) -> _Progress:
         with self._service.store.read() as reader:
             fence, _ = host_states.head(reader)
-            return reader.leases.get(LEASE).position, fence.position
+            position = reader.leases.get(LEASE).position
+            if position is not None and position <= fence.position:
+                return _Progress(position=position, saved=position)
+            # Nobody has published yet, or the database has lost what was: the states may be any.
+            owed = {edge.host for edge in reader.edges.all()}
+            return _Progress(position=fence.position, saved=0, owed=owed)
 
     async def _page(self, progress: _Progress) -> bool:
         """Publish what the next entries concern; False: there are none."""
@@ -142,9 +142,8 @@ class Publisher:
                 fence, _ = host_states.head(reader)
                 return None if fence.position >= position else (fence.position, set(), ())
             found = host_states.concerned(reader, [entry for _, entry in page])
-            known = service.edges.hosts
-            hosts = known if found is None else known & found
-            hosts = {host for host in hosts if found is None or self._position_of(host) < page[-1][0]}
+            edges = reader.edges.all() if found is None else reader.edges.of(found)
+            hosts = {edge.host for edge in edges if found is None or self._position_of(edge.host) < page[-1][0]}
             if len(hosts) > HOSTS:
                 return page[-1][0], hosts, ()
             return page[-1][0], hosts, host_states.read(reader, hosts, service.clock.now(), service.timing.speed)

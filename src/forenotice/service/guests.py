@@ -103,6 +103,6 @@ def _decide(reader: Reader, draft: Draft, host: str, approval: StartRequests) ->
 def _has_left(reader: Reader, vm: Vm, host: str, now: datetime) -> bool:
     """Whether the VM was on that host a short time ago: then it approved there before it left."""
     moves = reader.journal.page(
-        JournalFilter(action="vm.moved", vm=vm.name, since=now - ENDED_APPROVABLE), limit=100, newest_first=True
+        JournalFilter(action="vm.", vm=vm.name, since=now - ENDED_APPROVABLE), limit=100, newest_first=True
     )
     return any(entry.data.get("source") == host for _, entry in moves)

@@ -48,7 +48,7 @@ def test_a_vm_that_has_just_moved_approved_where_it_was(rig: Rig) -> None:
 
 
 def test_an_edge_is_heard_for_scopes_on_its_host_and_not_ahead_of_time(rig: Rig) -> None:
-    for key in ("web", "pool"):
+    for key in ("group:web", "group:pool"):
         rig.set_policy(key, listening="auto")
     now = rig.clock.now()
     rig.guests.heard_at_edges(

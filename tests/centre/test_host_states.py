@@ -11,6 +11,7 @@ from tests.service.rig import Rig
 from forenotice.centre import host_states
 from forenotice.cluster.messages import Fence, HostState
 from forenotice.core import errors
+from forenotice.core.fleet import Listening
 from forenotice.core.operations import Kind
 from forenotice.service import housekeeping
 from forenotice.views.fleet import FactsChange
@@ -93,11 +94,11 @@ def test_a_host_whose_state_has_changed_is_concerned(rig: Rig, seed: int) -> Non
             lambda: rig.set_vm(vm, size=2.0),
             lambda: rig.set_vm(vm, facts=FactsChange(zone=str(chance.randint(1, 9)))),
             lambda: rig.set_vm("db", group=chance.choice(["web", None])),
-            lambda: rig.set_policy("web", listening=chance.choice(["auto", "never", "always"])),
+            lambda: rig.set_policy("group:web", listening=chance.choice(list(Listening))),
             lambda: rig.set_host(host, cordoned=chance.choice([True, False])),
             lambda: rig.remove_vm(vm),
             lambda: rig.add_vm("extra", host, addresses=["127.1.0.99"]),
-            lambda: rig.guests.heard({f"vm:{vm}": rig.clock.now(), "web": rig.clock.now()}),
+            lambda: rig.guests.heard({f"vm:{vm}": rig.clock.now(), "group:web": rig.clock.now()}),
             lambda: rig.clock.advance(minutes=chance.choice([1, 20, 2000])),
             lambda: housekeeping.begin_epoch(rig.service),
             rig.tick,

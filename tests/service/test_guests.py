@@ -5,6 +5,7 @@ from datetime import timedelta
 from tests.service.rig import Rig
 
 from forenotice.cluster.messages import Heard
+from forenotice.core.fleet import Listening
 from forenotice.core.lifecycle import StartRequests
 from forenotice.core.operations import Kind
 
@@ -49,7 +50,7 @@ def test_a_vm_that_has_just_moved_approved_where_it_was(rig: Rig) -> None:
 
 def test_an_edge_is_heard_for_scopes_on_its_host_and_not_ahead_of_time(rig: Rig) -> None:
     for key in ("group:web", "group:pool"):
-        rig.set_policy(key, listening="auto")
+        rig.set_policy(key, listening=Listening.AUTO)
     now = rig.clock.now()
     rig.guests.heard_at_edges(
         [

@@ -23,7 +23,7 @@ SEALED = {
     "publication": (frozenset({"core"}), frozenset({"msgspec"})),
     "validation": (frozenset({"validation"}), frozenset({"msgspec"})),
     "views": (frozenset({"views", "core", "validation"}), frozenset({"msgspec"})),
-    "programs": (frozenset({"programs", "core", "runtime"}), frozenset[str]()),
+    "programs": (frozenset({"programs", "core", "runtime"}), frozenset({"msgspec"})),
     "secret_files": (frozenset({"core"}), frozenset[str]()),
     "toml": (frozenset({"core", "secret_files"}), frozenset[str]()),
     "client": (frozenset({"client", "wire", "core", "clock", "failures"}), frozenset({"h11", "msgspec"})),

@@ -14,7 +14,7 @@ from tests.acceptance.running import until
 from forenotice.core import errors
 from forenotice.lab import hosts, packages
 from forenotice.lab.hosts import Host
-from forenotice.lab.processes import Process
+from forenotice.programs.background import Process
 
 SLEEPER = ("sleep", "1000")
 STARTER = """

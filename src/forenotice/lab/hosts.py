@@ -24,8 +24,9 @@ import msgspec
 
 from forenotice.control_socket import LONGEST
 from forenotice.core import errors
-from forenotice.lab import host_process, packages, processes
-from forenotice.lab.processes import Process
+from forenotice.lab import host_process, packages
+from forenotice.programs import background
+from forenotice.programs.background import Process
 
 BRIDGE = "br0"
 METADATA = "169.254.169.254"
@@ -128,7 +129,7 @@ class Host:
             if not first:
                 raise HostError(f"host {name} cannot be started: {_why(starter, directory)}")
             recorded = Recorded(name=name, number=number, sockets=str(sockets), process=Process.of(int(first)))
-            processes.keep(directory / FILE, recorded)
+            background.keep(directory / FILE, recorded)
             _tell(starter, _order(name, directory, sockets, own))
             if output.readline().encode() != host_process.READY:
                 raise HostError(f"host {name} cannot be started: {_why(starter, directory)}")

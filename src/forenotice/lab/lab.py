@@ -19,10 +19,11 @@ from urllib.parse import quote
 import msgspec
 
 from forenotice.core import errors
-from forenotice.lab import agent, guests, hosts, image, packages, processes
+from forenotice.lab import agent, guests, hosts, image, packages
 from forenotice.lab.guests import Guest
 from forenotice.lab.hosts import Host
 from forenotice.lab.service import Service
+from forenotice.programs import background
 from forenotice.runtime import Runtime
 
 FILE, LOCK = "lab.json", "lab.lock"
@@ -318,7 +319,7 @@ class Lab:
 
     def _keep(self, **changes: Any) -> None:
         self.plan = msgspec.structs.replace(self.plan, **changes)
-        processes.keep(self.directory / FILE, self.plan)
+        background.keep(self.directory / FILE, self.plan)
 
     # Down
 

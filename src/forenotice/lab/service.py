@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 
 from forenotice.core import errors
-from forenotice.lab import processes
-from forenotice.lab.processes import Process
+from forenotice.programs import background
+from forenotice.programs.background import Process
 
 FILE = "service.json"
 START_SECONDS = 120.0
@@ -50,9 +50,9 @@ class Service:
         with self.log.open("wb") as log, self.output.open("wb") as output:
             for file in (log, output):
                 os.fchmod(file.fileno(), 0o600)
-            self._started = processes.start(
+            self._started = background.start(
                 [*self.before, *own, *self.flags],
-                lambda process: processes.keep(self._file, process),
+                lambda process: background.keep(self._file, process),
                 environment=self._environment(),
                 output=output,
                 errors=log,

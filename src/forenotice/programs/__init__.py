@@ -1,1 +1,1 @@
-"""Programs of administrators', run as child processes."""
+"""Programs that we run: those of administrators as child processes, our own in the background."""

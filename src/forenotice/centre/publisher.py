@@ -221,9 +221,11 @@ class Publisher:
 
     async def _last(self) -> HostState | None:
         """What was published last, of any host."""
+        last = (await self._js.stream_info(DOCS)).state.last_seq
+        if not last:
+            return None
         try:
-            info = await self._js.stream_info(DOCS)
-            found = await self._js.get_msg(DOCS, seq=info.state.last_seq)
+            found = await self._js.get_msg(DOCS, seq=last)
             host = messages.host_of_state(found.data or b"")
             return messages.decode_state(found.data or b"", host)
         except (NotFoundError, MalformedError):

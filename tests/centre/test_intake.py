@@ -1,0 +1,157 @@
+"""What edges send is committed, then acknowledged; it comes again until then, and counts once."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from nats.errors import TimeoutError as NatsTimeoutError
+from tests.centre.conftest import Bus, Run
+from tests.service.rig import Rig
+
+from forenotice.centre.intake import Intake
+from forenotice.cluster import messages
+from forenotice.cluster.messages import Approval, Beat, Heard, Question, Reply
+from forenotice.cluster.subjects import UP, Subjects
+from forenotice.core import errors
+from forenotice.core.fleet import Listening
+from forenotice.core.operations import Kind
+
+DEADLINE = 20.0
+B = Subjects.of("host-b")
+
+
+@asynccontextmanager
+async def taking(rig: Rig, bus: Bus) -> AsyncIterator[None]:
+    intake = Intake(rig.service, bus.client, bus.js)
+    await intake.start()
+    works = [asyncio.create_task(work) for work in (intake.store(), intake.follow_beats())]
+    try:
+        yield
+    finally:
+        for work in works:
+            work.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await work
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    deadline = asyncio.get_running_loop().time() + DEADLINE
+    while not await condition():
+        assert asyncio.get_running_loop().time() < deadline, "it never came"
+        await asyncio.sleep(0.01)
+
+
+async def until_acknowledged(bus: Bus) -> None:
+    async def is_empty() -> bool:
+        return not (await bus.js.stream_info(UP)).state.messages
+
+    await until(is_empty)
+
+
+def approval(rig: Rig, vm: str = "db") -> Approval:
+    (made,) = rig.schedule(Kind.RESTART, vm)
+    return Approval(vm=vm, scope=made.events[0].scope, event_ids=(made.events[0].id,))
+
+
+def test_an_approval_is_in_the_journal_before_it_is_acknowledged(rig: Rig, with_bus: Run) -> None:
+    async def test(bus: Bus) -> None:
+        sent = approval(rig)
+        for _ in range(2):
+            await bus.js.publish(B.approve, messages.encode(sent))
+        async with taking(rig, bus):
+            await until_acknowledged(bus)
+        assert rig.actions(event=sent.event_ids[0]).count("event.approved") == 1
+        assert rig.event(sent.event_ids[0]).approved_by == "db"
+
+    with_bus(test)
+
+
+def test_what_cannot_be_committed_comes_again(rig: Rig, with_bus: Run) -> None:
+    async def test(bus: Bus) -> None:
+        sent = approval(rig)
+        real, failures = rig.service.store.write, 0
+
+        def broken(check: Callable[[], None] = lambda: None) -> object:
+            nonlocal failures
+            failures += 1
+            if failures < 3:
+                raise errors.UnavailableError
+            return real(check)
+
+        rig.service.store.write = broken  # type: ignore[method-assign, assignment]
+        await bus.js.publish(B.approve, messages.encode(sent))
+        async with taking(rig, bus):
+            await until_acknowledged(bus)
+        assert failures >= 3
+        assert rig.actions(event=sent.event_ids[0]).count("event.approved") == 1
+
+    with_bus(test)
+
+
+def test_what_is_malformed_or_refused_keeps_nothing_else_waiting(rig: Rig, with_bus: Run) -> None:
+    async def test(bus: Bus) -> None:
+        sent = approval(rig)
+        await bus.js.publish(B.approve, b"{")
+        await bus.js.publish(B.heard, b"[]")
+        await bus.js.publish(Subjects.of("host-a").approve, messages.encode(sent))
+        async with taking(rig, bus):
+            await until_acknowledged(bus)
+            assert rig.event(sent.event_ids[0]).approved_at is None
+            await bus.js.publish(B.approve, messages.encode(sent))
+            await until_acknowledged(bus)
+        assert rig.event(sent.event_ids[0]).approved_at is not None
+
+    with_bus(test)
+
+
+def test_a_scope_that_is_heard_listens(rig: Rig, with_bus: Run) -> None:
+    async def test(bus: Bus) -> None:
+        rig.set_policy("vm:db", listening=Listening.AUTO)
+        await bus.js.publish(B.heard, messages.encode(Heard(scopes={"vm:db": rig.clock.now()})))
+        async with taking(rig, bus):
+            await until_acknowledged(bus)
+        assert rig.actions(scope="vm:db")[-1] == "scope.listening"
+
+    with_bus(test)
+
+
+def test_questions_are_answered_and_change_nothing(rig: Rig, with_bus: Run) -> None:
+    async def test(bus: Bus) -> None:
+        sent = approval(rig)
+        asked = messages.encode(Question(vm=sent.vm, scope=sent.scope, event_ids=sent.event_ids))
+        unknown = messages.encode(Question(vm=sent.vm, scope=sent.scope, event_ids=("0" * 36,)))
+        async with taking(rig, bus):
+
+            async def refusal(subject: str, question: bytes) -> str:
+                reply = await bus.client.request(subject, question, timeout=DEADLINE)
+                return messages.decode(reply.data, Reply).refusal
+
+            assert await refusal(B.ask, asked) == ""
+            assert await refusal(Subjects.of("host-a").ask, asked)
+            assert await refusal(B.ask, unknown)
+            with contextlib.suppress(NatsTimeoutError):
+                await bus.client.request(B.ask, b"{", timeout=0.1)
+            assert await refusal(B.ask, asked) == ""
+        assert rig.event(sent.event_ids[0]).approved_at is None
+
+    with_bus(test)
+
+
+def test_beats_make_an_edge_known(rig: Rig, with_bus: Run) -> None:
+    async def test(bus: Bus) -> None:
+        async with taking(rig, bus):
+            for subject, data in (
+                (B.beat, messages.encode(Beat(version="1.2"))),
+                (Subjects.of("nowhere").beat, messages.encode(Beat(version="1.2"))),
+                (Subjects.of("host-a").beat, b"nonsense"),
+            ):
+                await bus.client.publish(subject, data)
+
+            async def is_known() -> bool:
+                rig.service.edges.watch(connected=True)
+                return rig.service.edges.hosts == {"host-b"}
+
+            await until(is_known)
+
+    with_bus(test)

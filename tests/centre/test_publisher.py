@@ -1,0 +1,182 @@
+"""What the journal has reaches the stream of states, from one process at a time, and never an older state last."""
+
+from datetime import timedelta
+
+import pytest
+from msgspec import structs
+from nats.errors import Error
+from tests.centre.conftest import Bus, Run, register
+from tests.service.rig import Rig
+
+from forenotice.centre.publisher import LEASE, LENGTH, Publisher
+from forenotice.cluster import streams
+from forenotice.cluster.messages import HostState
+from forenotice.cluster.subjects import DOCS
+from forenotice.core.operations import Kind
+from forenotice.runtime import Runtime
+from forenotice.service import housekeeping
+from forenotice.store.database import Store
+
+
+def events(state: HostState | None) -> set[str]:
+    assert state is not None
+    return {event.id for scope in state.scopes if scope.document for event in scope.document.events}
+
+
+def test_a_change_reaches_every_host_that_shows_it_and_no_other(rig: Rig, with_bus: Run) -> None:
+    async def test(bus: Bus) -> None:
+        publisher = Publisher(rig.service, bus.js)
+        register(rig, "host-a", "host-b", "host-d")
+        await publisher.step()
+        before = await bus.state("host-d")
+        assert before is not None
+        (made,) = rig.schedule(Kind.HOST_UPDATE, "host-b")
+        await publisher.step()
+        assert events(await bus.state("host-b")) == {event.id for event in made.events}
+        assert events(await bus.state("host-a")) < events(await bus.state("host-b"))
+        assert await bus.state("host-c") is None, "it has no edge"
+        assert await bus.state("host-d") == before
+
+    with_bus(test)
+
+
+def test_an_edge_gets_its_state_when_it_is_first_heard(rig: Rig, with_bus: Run) -> None:
+    async def test(bus: Bus) -> None:
+        publisher = Publisher(rig.service, bus.js)
+        await publisher.step()
+        assert await bus.state("host-a") is None
+        register(rig, "host-a")
+        await publisher.step()
+        assert await bus.state("host-a") is not None
+
+    with_bus(test)
+
+
+def test_one_process_publishes_until_its_lease_ends(rig: Rig, store: Store, with_bus: Run) -> None:
+    other = Rig(store, clock=rig.clock, runtime=Runtime(clock=rig.clock))
+
+    async def test(bus: Bus) -> None:
+        first, second = Publisher(rig.service, bus.js), Publisher(other.service, bus.js)
+        register(rig, "host-b")
+        await first.step()
+        (made,) = rig.schedule(Kind.HOST_UPDATE, "host-b")
+        await second.step()
+        assert events(await bus.state("host-b")) == set()
+        rig.clock.advance(seconds=LENGTH.total_seconds() + 1)
+        await second.step()
+        assert events(await bus.state("host-b")) == {event.id for event in made.events}
+        await second.stop()
+        with store.read() as reader:
+            lease, last = reader.leases.get(LEASE), reader.journal.last()
+        assert last is not None
+        assert (lease.holder, lease.position) == ("", last[0])
+
+    with_bus(test)
+
+
+def test_a_process_that_slept_leaves_no_older_state(rig: Rig, with_bus: Run) -> None:
+    async def test(bus: Bus) -> None:
+        publisher = Publisher(rig.service, bus.js)
+        register(rig, "host-b")
+        await publisher.step()
+        old = await bus.state("host-b")
+        assert old is not None
+        (made,) = rig.schedule(Kind.HOST_UPDATE, "host-b")
+        # Another process has published what comes next, and more.
+        await Publisher(rig.service, bus.js).step()
+        newer = await bus.state("host-b")
+        assert newer is not None
+        await publisher._send([old])
+        assert await bus.state("host-b") == newer
+        assert events(newer) == {event.id for event in made.events}
+
+    with_bus(test)
+
+
+def test_what_cannot_be_published_is_owed(rig: Rig, with_bus: Run) -> None:
+    async def test(bus: Bus) -> None:
+        publisher = Publisher(rig.service, bus.js)
+        register(rig, "host-b")
+        await publisher.step()
+        (made,) = rig.schedule(Kind.HOST_UPDATE, "host-b")
+        await bus.js.delete_stream(DOCS)
+        with pytest.raises(Error):
+            await publisher.step()
+        await streams.ensure(bus.js, 1)
+        await publisher.step()
+        assert events(await bus.state("host-b")) == {event.id for event in made.events}
+
+    with_bus(test)
+
+
+def test_a_database_that_lacks_what_was_published_begins_an_epoch(rig: Rig, with_bus: Run) -> None:
+    """It was restored, or a standby took over: edges would refuse its states for ever."""
+
+    async def test(bus: Bus) -> None:
+        publisher = Publisher(rig.service, bus.js)
+        register(rig, "host-b", "host-d")
+        await publisher.step()
+        known = await bus.state("host-b")
+        assert known is not None
+        await bus.put(structs.replace(known, position=known.position + 50))
+        again = Publisher(rig.service, bus.js)
+        await again.step()
+        for host in ("host-b", "host-d"):
+            found = await bus.state(host)
+            assert found is not None
+            assert found.fence > known.fence
+            assert found.epoch > known.epoch
+        with rig.service.store.read() as reader:
+            epoch = reader.meta.epoch()
+        await again.step()
+        await Publisher(rig.service, bus.js).step()
+        with rig.service.store.read() as reader:
+            assert reader.meta.epoch() == epoch, "once is enough"
+
+    with_bus(test)
+
+
+def test_an_entry_of_another_time_is_another_entry(rig: Rig, with_bus: Run) -> None:
+    """The database was restored and has grown beyond what was published since."""
+
+    async def test(bus: Bus) -> None:
+        publisher = Publisher(rig.service, bus.js)
+        register(rig, "host-b")
+        await publisher.step()
+        known = await bus.state("host-b")
+        assert known is not None
+        await bus.put(structs.replace(known, at=known.at - timedelta(seconds=5)))
+        await Publisher(rig.service, bus.js).step()
+        found = await bus.state("host-b")
+        assert found is not None
+        assert found.epoch > known.epoch
+
+    with_bus(test)
+
+
+def test_after_a_restore_all_states_are_published_anew(rig: Rig, with_bus: Run) -> None:
+    async def test(bus: Bus) -> None:
+        publisher = Publisher(rig.service, bus.js)
+        register(rig, "host-a", "host-d")
+        await publisher.step()
+        epoch = housekeeping.begin_epoch(rig.service)
+        await publisher.step()
+        for host in ("host-a", "host-d"):
+            found = await bus.state(host)
+            assert found is not None
+            assert found.epoch == epoch
+
+    with_bus(test)
+
+
+def test_more_hosts_than_are_made_at_once(rig: Rig, with_bus: Run) -> None:
+    async def test(bus: Bus) -> None:
+        publisher = Publisher(rig.service, bus.js)
+        names = [f"h{number}" for number in range(120)]
+        for name in names:
+            rig.add_host(name)
+        register(rig, *names)
+        await publisher.step()
+        assert {name: (await bus.state(name)) is not None for name in names} == dict.fromkeys(names, True)
+
+    with_bus(test)

@@ -10,6 +10,7 @@ import msgspec
 from forenotice.core import errors
 from forenotice.core.operations import Status
 from forenotice.publication import Publication
+from forenotice.settings.values import SPEED_MAX, SPEED_MIN
 
 FORMAT = 1
 LARGEST_STATE = 64 * 1024 * 1024
@@ -53,7 +54,7 @@ class HostState(msgspec.Struct, frozen=True, kw_only=True):
     """Of the journal: the state has everything up to it."""
     at: Moment
     """The time of the journal's entry there."""
-    speed: Annotated[float, msgspec.Meta(gt=0)] = 1.0
+    speed: Annotated[float, msgspec.Meta(ge=SPEED_MIN, le=SPEED_MAX)] = 1.0
     scopes: tuple[Publication, ...] = ()
     """Of the VMs on this host, with those members only."""
     ended: tuple[EndedEvent, ...] = ()
@@ -136,8 +137,8 @@ def _unpacked(data: bytes) -> bytes:
         text = unpacker.decompress(data, LARGEST_STATE)
     except zlib.error as error:
         raise MalformedError(f"the state is not compressed as it should be: {error}") from None
-    if not unpacker.eof:
-        raise MalformedError(f"the state is cut off, or longer than {LARGEST_STATE} bytes")
+    if not unpacker.eof or unpacker.unused_data:
+        raise MalformedError(f"the state is cut off, has something behind it, or is longer than {LARGEST_STATE} bytes")
     return text
 
 

@@ -10,7 +10,7 @@ CENTRE_INBOX, EDGE_INBOX = "_CENTRE", "_INBOX_"
 """Prefixes of subjects for replies; an edge's has its host's token behind it."""
 
 _ESCAPED = re.compile(rb"[^A-Za-z0-9_-]")
-_ESCAPE = re.compile(r"=([0-9A-F]{2})")
+_ESCAPE = re.compile(rb"=([0-9A-F]{2})")
 
 
 def token(host: str) -> str:
@@ -20,7 +20,8 @@ def token(host: str) -> str:
 
 def host_of(subject: str) -> str:
     """The host that a subject of an edge names."""
-    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), subject.split(".")[2])
+    name = subject.split(".")[2].encode()
+    return _ESCAPE.sub(lambda found: bytes([int(found[1], 16)]), name).decode(errors="replace")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

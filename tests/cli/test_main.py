@@ -38,6 +38,8 @@ migrate
 clock accept
 guest events|approve|doctor
 agent run|check|status
+edge run|enrol|revoke|rotate
+cluster init
 emulate
 emulator state|play|event|events|explain|wait|approve|cancel
 emulator advance|step|pause|resume|fault|faults|requests|endpoint|reset
@@ -92,7 +94,7 @@ def test_every_command_has_help_and_json(run: Run) -> None:
     for path in sorted(wanted()):
         ran = run(*path, "--help")
         assert ran.out.startswith(f"Usage: forenotice {' '.join(path)}")
-        assert ("--json" in ran.out) is (path not in {("serve",), ("agent", "run")}), path
+        assert ("--json" in ran.out) is (path not in {("serve",), ("agent", "run"), ("edge", "run")}), path
 
 
 def test_serve_has_a_flag_for_every_setting(run: Run) -> None:

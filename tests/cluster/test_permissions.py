@@ -390,8 +390,8 @@ def test_the_service_may_do_its_work(place: Place) -> None:
             stream = client.jetstream()
             await stream.account_info()
             await streams.ensure(stream, replicas=1)
-            last = await stream.get_last_msg(DOCS, OWN.docs)
-            assert last.seq == (await stream.get_last_msg(DOCS, OWN.docs, direct=True)).seq
+            last = await stream.get_msg(DOCS, subject=OWN.docs)
+            assert await stream.get_msg(DOCS, seq=last.seq) == last
             expected = {"Nats-Expected-Last-Subject-Sequence": str(last.seq)}
             await stream.publish(OWN.docs, STATE, headers=expected)
             with pytest.raises(APIError, match="wrong last sequence"):

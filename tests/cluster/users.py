@@ -38,14 +38,14 @@ async def connected(urls: Sequence[str], credentials: Path, inbox: str, **option
     async def keep(error: Exception) -> None:
         client.complaints.append(str(error))
 
-    await client.connect(
-        list(urls),
-        user_credentials=str(credentials),
-        inbox_prefix=inbox,
-        error_cb=keep,
-        **{"allow_reconnect": False, **options},
-    )
     try:
+        await client.connect(
+            list(urls),
+            user_credentials=str(credentials),
+            inbox_prefix=inbox,
+            error_cb=keep,
+            **{"allow_reconnect": False, **options},
+        )
         yield client
     finally:
         await client.close()

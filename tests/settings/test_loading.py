@@ -357,6 +357,7 @@ def test_the_page_shows_the_table_as_it_is() -> None:
     [
         (table.SERVE, settings.Settings),
         (table.OPERATOR, settings.OperatorSettings),
+        (table.NATS, settings.NatsSettings),
         (table.GUEST, settings.GuestSettings),
         (table.AGENT, settings.AgentSettings),
         (table.EMULATE, settings.EmulatorSettings),

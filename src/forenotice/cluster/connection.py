@@ -2,8 +2,9 @@
 
 import random
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from nats.aio.client import Client
@@ -11,7 +12,7 @@ from nats.aio.client import Client
 from forenotice.core import errors
 from forenotice.failures import Failures
 from forenotice.logs import log
-from forenotice.settings import EndpointSettings
+from forenotice.settings import EndpointSettings, NatsSettings
 
 PING_SECONDS = 3
 PINGS_UNANSWERED = 2
@@ -31,7 +32,7 @@ class Servers(msgspec.Struct, frozen=True, kw_only=True):
     key: Path | None = None
 
     @classmethod
-    def of(cls, settings: EndpointSettings) -> "Servers":
+    def of(cls, settings: EndpointSettings | NatsSettings) -> "Servers":
         return cls(
             urls=settings.nats,
             credentials=settings.nats_credentials,
@@ -40,9 +41,18 @@ class Servers(msgspec.Struct, frozen=True, kw_only=True):
             key=settings.nats_key,
         )
 
-    def tls(self) -> ssl.SSLContext | None:
-        """None: as the URLs say, by the system's certificates."""
-        if self.ca is None and self.certificate is None:
+    def options(self) -> Mapping[str, Any]:
+        """Of a client. TLS comes first if it is wanted: else the server, or somebody in between, could leave it out."""
+        tls = self._tls()
+        return {
+            "servers": list(self.urls),
+            "user_credentials": None if self.credentials is None else str(self.credentials),
+            "tls": tls,
+            "tls_handshake_first": tls is not None,
+        }
+
+    def _tls(self) -> ssl.SSLContext | None:
+        if not self.ca and not self.certificate and not any(url.startswith("tls:") for url in self.urls):
             return None
         try:
             context = ssl.create_default_context(cafile=self.ca)
@@ -84,11 +94,9 @@ async def connect(
     client = Client()
     try:
         await client.connect(
-            list(servers.urls),
+            **servers.options(),
             name=name,
             inbox_prefix=inbox,
-            user_credentials=None if servers.credentials is None else str(servers.credentials),
-            tls=servers.tls(),
             error_cb=failed,
             disconnected_cb=gone,
             reconnected_cb=again,

@@ -22,12 +22,12 @@ from forenotice.core import errors, fleet
 
 ACCOUNTS = Path("/var/lib/nats/accounts")
 """Where a server keeps the accounts' JWTs, unless its administrator changes servers.conf."""
-SYNC_SECONDS = 10
+SYNC_SECONDS = 2
 """Servers compare their accounts this often, so that one that was away learns of revocations."""
 FOR_EVER = 1 << 40
 """A revocation is of what was issued up to a time, and no key is used again."""
 CONNECT_SECONDS = 5.0
-PUSH_SECONDS = 5.0
+PUSH_SECONDS = 3.0
 UPDATE, STATISTICS = "$SYS.REQ.CLAIMS.UPDATE", "$SYS.REQ.SERVER.PING.STATSZ"
 
 
@@ -253,9 +253,7 @@ async def push(account: str, servers: Servers) -> Sequence[str]:
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             await client.connect(
-                list(servers.urls),
-                user_credentials=str(servers.credentials),
-                tls=servers.tls(),
+                **servers.options(),
                 allow_reconnect=False,
                 max_reconnect_attempts=1,
                 reconnect_time_wait=0,

@@ -29,10 +29,9 @@ CENTRE = jwt.Permissions(
             "$JS.API.INFO",
             *(f"$JS.API.STREAM.{verb}.{name}" for name in (subjects.DOCS, subjects.UP) for verb in ("CREATE", "INFO")),
             f"$JS.API.STREAM.MSG.GET.{subjects.DOCS}",
-            f"{STATE}.*",
             *(
                 f"$JS.API.CONSUMER.{verb}.{subjects.UP}.{subjects.CONSUMER}"
-                for verb in ("CREATE", "DURABLE.CREATE", "INFO", "MSG.NEXT")
+                for verb in ("DURABLE.CREATE", "INFO", "MSG.NEXT")
             ),
             f"$JS.ACK.{subjects.UP}.{subjects.CONSUMER}.>",
         )

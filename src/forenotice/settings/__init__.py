@@ -139,6 +139,17 @@ class EdgeSettings(EndpointSettings, frozen=True, kw_only=True):
         return self.data / "edge"
 
 
+class NatsSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command on NATS's servers needs to know."""
+
+    nats: tuple[str, ...]
+    nats_credentials: Path | None
+    nats_ca: Path | None
+    nats_certificate: Path | None
+    nats_key: Path | None
+    config: Path | None
+
+
 class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What an operator's command needs to know."""
 
@@ -248,7 +259,15 @@ def load_edge(flags: Flags, environ: Mapping[str, str]) -> EdgeSettings:
     return settings
 
 
-def _require_pair(settings: EndpointSettings, one: str, other: str) -> None:
+def load_nats(flags: Flags, environ: Mapping[str, str]) -> NatsSettings:
+    settings = NatsSettings(**_resolve(table.NATS, flags, environ))
+    _require_pair(settings, "nats_certificate", "nats_key")
+    if not settings.nats:
+        raise SettingError("nats is not given: give a server, such as --nats nats://127.0.0.1:4222", setting="nats")
+    return settings
+
+
+def _require_pair(settings: msgspec.Struct, one: str, other: str) -> None:
     if bool(getattr(settings, one)) != bool(getattr(settings, other)):
         raise SettingError(f"{one} and {other} need each other: give both or neither")
 

@@ -159,6 +159,7 @@ EDGE = (
     Setting("edge_metrics", "HOST:PORT", values.address, flag_of="metrics", default="127.0.0.1:8256",
         help="Where the edge answers /metrics and /readyz."),
 )
+NATS = (*(setting for setting in SERVE if setting.name.startswith("nats")), CONFIG)
 LAB = (
     DATA,
     CONTROL,

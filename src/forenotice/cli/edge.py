@@ -1,0 +1,164 @@
+"""`forenotice edge`: the process on a host that answers its guests, and its credentials for NATS."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from forenotice import data_directory, settings
+from forenotice.cli import commands
+from forenotice.cli.cluster import Cluster, cluster_packages
+from forenotice.cli.commands import argument, command, option, switch
+from forenotice.clock import SystemClock
+from forenotice.core import errors
+from forenotice.settings import table
+
+if TYPE_CHECKING:
+    from forenotice.cluster.connection import Servers
+    from forenotice.cluster.keys import Enrolled, Keys
+
+app = commands.Group()
+
+
+@command(app, "run", make=Cluster, rows=table.EDGE, shared=())
+def run(ctx: Cluster) -> None:
+    """Answer the guests of a host until SIGTERM."""
+    with cluster_packages():
+        from forenotice.edge import daemon
+    daemon.run(settings.load_edge(ctx.flags, os.environ))
+
+
+# Credentials: made offline, with the directory of keys
+
+HOST = argument("host", "The host, as the fleet names it.")
+KEYS = option(
+    "--keys directory",
+    "DIR",
+    "The directory that `forenotice cluster init` has made.",
+    required=True,
+    type=click.Path(path_type=Path),
+)
+OUTPUT = option(
+    "--output",
+    "FILE",
+    "Where the credentials go, which are a secret: HOST.creds if left out, - for standard output.",
+    type=click.Path(path_type=Path, allow_dash=True),
+)
+SERVERS = [row for row in table.NATS if row.name != "nats_credentials"]
+"""The credentials to change accounts with are in the directory of keys."""
+STANDARD_OUTPUT = Path("-")
+
+
+class Credentials(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    host: str
+    key: str
+    """The public one: so NATS's logs name the edge."""
+    file: str = ""
+    credentials: str = ""
+    """If standard output was asked for."""
+
+
+class Revoked(msgspec.Struct, frozen=True, kw_only=True):
+    host: str
+    servers: Sequence[str]
+    """Those that refuse the credentials now."""
+
+
+@command(app, "enrol", HOST, KEYS, OUTPUT, make=Cluster, rows=())
+def enrol(ctx: Cluster, host: str, directory: Path, output: Path | None) -> None:
+    """Make the credentials by which NATS knows the edge of a host, and allows it that host's subjects only."""
+    keys, file = _keys(directory), output or Path(f"{host}.creds")
+    if file != STANDARD_OUTPUT and os.path.lexists(file):
+        raise errors.ConflictError(f"{file} exists already: remove it, or give another with --output")
+    _hand_over(ctx, keys.enrol(host, SystemClock().now()), file)
+
+
+@command(
+    app,
+    "revoke",
+    HOST,
+    KEYS,
+    switch("--old", "All but the newest, after `forenotice edge rotate --keep-old`."),
+    commands.YES,
+    make=Cluster,
+    rows=SERVERS,
+)
+def revoke(ctx: Cluster, host: str, directory: Path, old: bool, yes: bool) -> None:
+    """Have NATS refuse the credentials of a host, and end the connection of its edge.
+
+    The directory of keys has the revocation first: if a server could not be told, run it again.
+    """
+    keys, servers = _keys(directory), _servers(ctx, directory)
+    commands.confirm(f"Revoke {'the old' if old else 'all'} credentials of {host}?", yes=yes)
+    told = _revoke(keys, servers, host, old=old)
+    ctx.out.result(Revoked(host=host, servers=told), f"Revoked, and told to {', '.join(told)}.")
+
+
+@command(
+    app,
+    "rotate",
+    HOST,
+    KEYS,
+    OUTPUT,
+    switch("--keep-old", "Let the old ones work until `forenotice edge revoke HOST --old`."),
+    commands.YES,
+    make=Cluster,
+    rows=SERVERS,
+)
+def rotate(ctx: Cluster, host: str, directory: Path, output: Path | None, keep_old: bool, yes: bool) -> None:
+    """Make new credentials for a host, and have NATS refuse the old ones.
+
+    With --keep-old the edge stays connected while you install the new ones.
+    """
+    keys, file = _keys(directory), output or Path(f"{host}.creds")
+    servers = None if keep_old else _servers(ctx, directory)
+    if servers is not None:
+        commands.confirm(f"Revoke the old credentials of {host}?", yes=yes)
+    _hand_over(ctx, keys.enrol_anew(host, SystemClock().now()), file)
+    if servers is not None:
+        _revoke(keys, servers, host, old=True)
+
+
+def _keys(directory: Path) -> "Keys":
+    with cluster_packages():
+        from forenotice.cluster.keys import Keys
+    return Keys(directory)
+
+
+def _servers(ctx: Cluster, directory: Path) -> "Servers":
+    from forenotice.cluster.connection import Servers
+
+    found = settings.load_nats({**ctx.flags, "nats_credentials": str(directory / "system.creds")}, os.environ)
+    return Servers.of(found)
+
+
+def _hand_over(ctx: Cluster, enrolled: "Enrolled", file: Path) -> None:
+    host, key = enrolled.host, enrolled.key
+    if file != STANDARD_OUTPUT:
+        with commands.using(file, "written"):
+            data_directory.write_secret(file, enrolled.credentials)
+        said = f"The credentials of {host} are in {file}: install it there, for `edge run --nats-credentials FILE`."
+        ctx.out.result(Credentials(host=host, key=key, file=str(file)), said)
+    elif ctx.out.json:
+        ctx.out.data(Credentials(host=host, key=key, credentials=enrolled.credentials))
+    else:
+        sys.stdout.write(enrolled.credentials)
+
+
+def _revoke(keys: "Keys", servers: "Servers", host: str, *, old: bool) -> Sequence[str]:
+    from forenotice.cluster.keys import push
+
+    account = keys.revoke(host, SystemClock().now(), except_newest=old)
+    try:
+        return asyncio.run(push(account, servers))
+    except errors.UnavailableError as error:
+        again = f"forenotice edge revoke {host}{' --old' if old else ''} --keys {keys.directory}"
+        raise errors.UnavailableError(
+            f"{keys.directory} has the revocation, but it is not in force everywhere: {error.message}; "
+            f"run `{again} --nats URL` again"
+        ) from None

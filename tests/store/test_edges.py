@@ -3,9 +3,10 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from tests.store.samples import NOW, changes, host, scope, vm
+from tests.store.samples import NOW, changes, event, host, operation, scope, vm
 
 from forenotice.core.edges import Edge
+from forenotice.core.operations import Kind, Status
 from forenotice.store.fleet import GroupFilter
 from forenotice.store.transaction import Transaction
 
@@ -97,3 +98,41 @@ def test_a_clock_that_was_ahead_leaves_no_edge_lost_in_the_future(tx: Transactio
     tx.set_back(NOW, NOW + timedelta(hours=1))
     a, b = tx.edges.of(["a", "b"])
     assert (a.lost_since, b.lost_since) == (NOW - SECOND, NOW)
+
+
+def test_which_names_are_hosts(tx: Transaction) -> None:
+    fleet(tx)
+    assert tx.hosts.among(["a", "x", "d"]) == {"a", "d"}
+    assert tx.hosts.among([]) == set()
+
+
+def test_where_a_vm_is_and_where_it_goes(tx: Transaction) -> None:
+    fleet(tx)
+    moves = {"kind": Kind.REDEPLOY, "vms": ("db",), "targets": {"db": "d"}}
+    tx.apply(
+        changes(
+            operation("1", "c", Status.STARTED, **moves),
+            event("E1", "1", "vm:db", Status.STARTED, resources=("db",)),
+            operation("2", "c", Status.COMPLETED, **moves | {"targets": {"db": "a"}}),
+            event("E2", "2", "vm:db", Status.COMPLETED, resources=("db",), ended_at=NOW),
+        )
+    )
+    assert tx.vms.whereabouts("db") == {"c", "d"}
+    assert tx.vms.whereabouts("web-0") == {"a"}
+    assert tx.vms.whereabouts("x") == set()
+
+
+def test_what_is_held_on_hosts_is_woken(tx: Transaction) -> None:
+    fleet(tx)
+    later = NOW + SECOND
+    tx.apply(
+        changes(
+            operation("1", "a", held=True, due_at=later),
+            operation("2", "b", due_at=later),
+            operation("3", "c", Status.STARTED, held=True, due_at=later),
+        )
+    )
+    assert [tx.operations.are_held_on([name]) for name in "abc"] == [True, False, False]
+    assert tx.operations.wake_on(["a", "b", "c"], NOW) == 1
+    assert tx.operations.wake_on(["a"], NOW) == 0
+    assert tx.operations.due(NOW, 9) == ["1"]

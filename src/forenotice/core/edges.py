@@ -3,10 +3,22 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import StrEnum
 
 from forenotice.core.operations import Event
 
 PATIENCE = timedelta(minutes=15)
+
+
+class EdgeState(StrEnum):
+    CURRENT = "current"
+    """It is heard, and has the newest state that is known to be published for it."""
+    BEHIND = "behind"
+    """It is heard, and has an older one."""
+    LOST = "lost"
+    """It is not heard: what its guests see and do is not known."""
+    UNHEARD = "unheard"
+    """The process that looks has not heard it, but has not listened for long enough to call it lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

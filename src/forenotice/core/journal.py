@@ -17,6 +17,7 @@ ACTIONS = frozenset(
         "database": "restored",
         "drift": "noticed settled",
         "driver": "answered failed finished waiting",
+        "edge": "forgotten lost registered returned",
         "event": "approved canceled completed failed postponed resource_dropped scheduled silence_withdrawn started",
         "group": "added removed",
         "history": "prune_started pruned",

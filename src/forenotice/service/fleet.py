@@ -61,6 +61,23 @@ def remove_host(service: Service, call: Call, name: str) -> Removed:
     return command(service, call, Removed, work)
 
 
+def forget_edge(service: Service, call: Call, host: str) -> Removed:
+    """One that still runs is known again with its next beat."""
+
+    def work(unit: UnitOfWork) -> Removed:
+        if not unit.transaction.edges.of([host]):
+            raise errors.NotFoundError(f"host {host!r} has no edge", host=host)
+        unit.transaction.edges.forget(host)
+        draft = unit.load(call)
+        draft.note("edge.forgotten", host=host)
+        # What was held for its sake, or because nobody could move to its host, may start.
+        draft.make_room()
+        unit.keep(draft)
+        return Removed(removed=host)
+
+    return command(service, call, Removed, work)
+
+
 def _with_host(unit: UnitOfWork, call: Call, name: str) -> Draft:
     return unit.load(call, hosts=[name], operations=unit.transaction.operations.moving_to(name))
 

@@ -184,6 +184,7 @@ class Follower:
             scopes = {entry.scope for _, entry in page if entry.scope is not None}
             if scopes:
                 self._service.refresh(tuple(scopes))
+            self._service.edges.follow(entry for _, entry in page)
             self._position, self._at = page[-1][0], page[-1][1].at
             self._service.nudge.set()
             self._service.tell_growth()

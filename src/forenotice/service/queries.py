@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Collection
 from functools import partial
+from itertools import islice
 from typing import Any, TypeVar
 
 from forenotice.core import documents, driver_calls, errors, explanations, fleet, placement, selectors
 from forenotice.core.draft import Draft, World
+from forenotice.core.edges import EdgeState
 from forenotice.core.operations import Event, EventType, Operation, Status
 from forenotice.core.selectors import Selector
 from forenotice.service import fleet_map, views, visibility
@@ -17,6 +19,7 @@ from forenotice.store.transaction import Reader
 from forenotice.views import base, maintenance
 from forenotice.views import fleet as shown
 from forenotice.views.base import Matches, Page
+from forenotice.views.edges import Edge
 from forenotice.wire import document as wire_document
 from forenotice.wire import versions
 
@@ -70,6 +73,32 @@ def drift(
     with service.store.read() as reader:
         found = reader.drift.page(limit + 1, host=host, vm=vm)
     return shown.FoundDrift(items=[views.of(shown.Drift, each) for each in found[:limit]], more=len(found) > limit)
+
+
+def edges(
+    service: Service,
+    *,
+    after: str | None = None,
+    limit: int = 100,
+    state: EdgeState | None = None,
+    refused: bool | None = None,
+) -> Page[Edge]:
+    """By host, as this process hears them."""
+    found = (
+        edge
+        for edge in service.edges.all()
+        if (after is None or edge.host > after)
+        and (state is None or edge.state is state)
+        and (refused is None or bool(edge.refused) is refused)
+    )
+    return base.page(list(islice(found, limit)), limit, "host")
+
+
+def edge(service: Service, host: str) -> Edge:
+    found = service.edges.find(host)
+    if found is None:
+        raise errors.NotFoundError(f"host {host!r} has no edge", host=host)
+    return found
 
 
 def vms(

@@ -11,6 +11,7 @@ import structlog
 from forenotice import publication
 from forenotice.core import errors, lifecycle
 from forenotice.core.draft import NO_LIMITS, Changes, Draft, UserLimits, World
+from forenotice.core.edges import PATIENCE
 from forenotice.core.inventory import Silence
 from forenotice.core.journal import SYSTEM, Repeats
 from forenotice.core.operations import Status
@@ -21,6 +22,7 @@ from forenotice.failures import Failures, Liveness
 from forenotice.publication import Publication, Publisher
 from forenotice.runtime import Runtime
 from forenotice.service import visibility
+from forenotice.service.edges import Edges
 from forenotice.service.gates import Gates
 from forenotice.ssrf import OutgoingClient
 from forenotice.store.database import OWN, Store, TimeLimit, WriteRequest
@@ -97,6 +99,7 @@ class UnitOfWork:
             allowance=self.allowance,
             allows_loopback=self.service.allows_loopback,
             limits=self.service.limits,
+            edges=self.service.edges.known,
         )
 
     def load(self, call: "Call | None" = None, **what: Any) -> Draft:
@@ -160,6 +163,7 @@ class Service:
         drivers: Sequence[DriverChoice] = (),
         allows_loopback: bool = False,
         limits: UserLimits = NO_LIMITS,
+        edge_patience: timedelta = PATIENCE,
         versions: Mapping[str, Version] = AS_PUBLISHED,
         token_file: Path | None = None,
     ) -> None:
@@ -200,6 +204,7 @@ class Service:
         self.repeats = Repeats()
         self.silent: dict[str, Silence] = {}
         """Watched hosts that do not answer this process."""
+        self.edges = Edges(self, edge_patience)
         self.unready = Failures()
         self._growth: list[threading.Event] = []
 
@@ -220,7 +225,8 @@ class Service:
     def draft(self, world: World, seen: Selector | None = None, **more: Any) -> Draft:
         """For looking, and for decisions that are not written; `seen` limits what is in it."""
         world = visibility.limited(world, seen)
-        return Draft(world, now=self.clock.now(), timing=self.timing, new_id=self.runtime.new_id, **more)
+        how: dict[str, Any] = {"timing": self.timing, "new_id": self.runtime.new_id, "edges": self.edges.known, **more}
+        return Draft(world, now=self.clock.now(), **how)
 
     def transact(self, work: Callable[[UnitOfWork], T], request: WriteRequest = OWN) -> T:
         """Do some work in one transaction and publish what it kept, in the order of commits."""
@@ -253,6 +259,8 @@ class Service:
             last = reader.journal.last()
             publish = self.publisher.everything if keys is None else self.publisher.scopes
             publish(read_published(reader, keys))
+            if keys is None:
+                self.edges.load(reader)
             return last[0] if last else 0
 
     def _transact(self, work: Callable[[UnitOfWork], T], request: WriteRequest) -> T:
@@ -315,6 +323,8 @@ class Service:
         return unit, result
 
     def _publish(self, unit: UnitOfWork) -> None:
+        entries = [entry for changes in unit.kept for entry in changes.entries]
+        self.edges.follow(entries)
         if unit.published:
             self.publisher.scopes(unit.published)
             self.fleet_changed = True
@@ -331,7 +341,7 @@ class Service:
                     self.telemetry.approval_latency(age)
         if unit.makes_due:
             self.nudge.set()
-        if any(changes.entries for changes in unit.kept):
+        if entries:
             self.tell_growth()
 
 

@@ -70,7 +70,8 @@ def visible(draft: Draft, seen: Selector | None, part: World | None = None) -> D
     """The draft, or a part of it, without what is not seen."""
     if seen is None:
         return draft
-    return Draft(limited(part or draft.world, seen), now=draft.now, timing=draft.timing, new_id=draft.new_id)
+    world = limited(part or draft.world, seen)
+    return Draft(world, now=draft.now, timing=draft.timing, new_id=draft.new_id, edges=draft.edges)
 
 
 def event(event: Event) -> Event:

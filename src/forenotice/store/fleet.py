@@ -115,6 +115,10 @@ class Hosts(Listed[tuple[Host, int], HostFilter]):
             taken[coming[name]] += core.taken_by(size)
         return {host: core.amount(thousandths) for host, thousandths in taken.items()}
 
+    def among(self, names: Collection[str]) -> set[str]:
+        """Those of these names that are hosts."""
+        return set(self._db.column("SELECT name FROM hosts WHERE name IN :names", names=names)) if names else set()
+
     def watched(self) -> list[Host]:
         """Those that have an inventory."""
         return self._all(_HOSTS, "SELECT hosts.* FROM hosts WHERE inventory IS NOT NULL ORDER BY name")
@@ -242,6 +246,15 @@ class Vms(Listed[Vm, VmFilter]):
     def _places(self, where: str, **parameters: object) -> list[Place]:
         query = f"SELECT name, host, scope, update_domain FROM vms WHERE {where} LIMIT :limit"
         return [Place(*row) for row in self._db.rows(query, **parameters)]
+
+    def whereabouts(self, name: str) -> set[str]:
+        """The host of a VM, and those that it is on its way to."""
+        under_way = """SELECT targets FROM operations WHERE ended_at IS NULL AND status = 'Started'
+            AND targets IS NOT NULL AND id IN (SELECT operation FROM vm_operations WHERE vm = :vm)"""
+        found = set(self._db.column("SELECT host FROM vms WHERE name = :vm", vm=name))
+        return found | {
+            host for text in self._db.column(under_way, vm=name) if (host := _targets(text).get(name)) is not None
+        }
 
     def known_by(self, identities: Collection[str]) -> dict[str, str]:
         """By address or vmId in lower case, the name of the VM."""

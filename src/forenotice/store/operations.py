@@ -16,6 +16,7 @@ from forenotice.store.rows import Codec, Mapper, json_text
 _OPERATIONS = Mapper(schema.operations.c, Operation, renamed={"author": "by"})
 read = _OPERATIONS.read
 SELECT = "SELECT operations.* FROM operations WHERE "
+_HELD_ON = "held AND status = 'Scheduled' AND host IN :hosts"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +88,15 @@ class Operations(Listed[Operation, OperationFilter]):
         """Held Scheduled operations with an event in these scopes are due now. Gives how many were not before."""
         events = "SELECT operation FROM events WHERE scope IN :scopes AND ended_at IS NULL"
         return self._make_due(f"held AND status = 'Scheduled' AND id IN ({events})", now, scopes=scopes)
+
+    def are_held_on(self, hosts: Collection[str]) -> bool:
+        """Whether any Scheduled operation of these hosts is held."""
+        query = f"SELECT 1 FROM operations WHERE ended_at IS NULL AND {_HELD_ON} LIMIT 1"
+        return self._db.value(query, hosts=hosts) is not None
+
+    def wake_on(self, hosts: Collection[str], now: datetime) -> int:
+        """Held Scheduled operations of these hosts are due now. Gives how many were not before."""
+        return self._make_due(_HELD_ON, now, hosts=hosts)
 
     def replan(self, scopes: Collection[str], now: datetime) -> int:
         """Planned operations of hosts with VMs of these scopes are due now. Gives how many were not before."""

@@ -2,9 +2,9 @@
 
 TYPE_CHECKING = False  # without importing typing
 if TYPE_CHECKING:
-    from forenotice.views import base, emulator, fleet, history, maintenance, rollouts, subscriptions, tokens
+    from forenotice.views import base, edges, emulator, fleet, history, maintenance, rollouts, subscriptions, tokens
 
-    __all__ = ["base", "emulator", "fleet", "history", "maintenance", "rollouts", "subscriptions", "tokens"]
+    __all__ = ["base", "edges", "emulator", "fleet", "history", "maintenance", "rollouts", "subscriptions", "tokens"]
 else:
 
     def __getattr__(name: str) -> object:

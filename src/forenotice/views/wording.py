@@ -17,6 +17,7 @@ NOUNS: Mapping[str, str] = {
     "vm": "VMs",
     "host": "Hosts",
     "drift": "Drift",
+    "edge": "Edges",
     "group": "Groups",
     "scope": "Policies and listening",
     "command": "Commands without effect",
@@ -79,6 +80,10 @@ WORDS: Mapping[str, tuple[str, str]] = {
     "vm.removed": ("Removed", "{vm} was removed; it was on {host}."),
     "drift.noticed": ("Noticed", "Host {host} differs from the fleet in{named}{why}."),
     "drift.settled": ("Settled", "Host {host} no longer differs from the fleet in{named}."),
+    "edge.registered": ("Registered", "Host {host} has an edge{version}: it answers the guests there."),
+    "edge.lost": ("Lost", "The edge of host {host} is lost: it was last heard at {since}."),
+    "edge.returned": ("Returned", "The edge of host {host} is heard again; it was lost at {since}."),
+    "edge.forgotten": ("Forgotten", "The edge of host {host} was forgotten: nothing waits for it any more."),
     "host.added": ("Added", "Host {host} was added."),
     "host.cordoned": ("Cordoned", "Host {host} was cordoned: it takes no more VMs."),
     "host.uncordoned": ("Uncordoned", "Host {host} was uncordoned: it takes VMs again."),
@@ -130,7 +135,7 @@ POLICY: Mapping[str, str] = {
     "shutdown_timeout_seconds": "{} seconds to shut down",
 }
 Entry = history.Entry | journal.Entry
-TIMES = ("not_before", "announce_at", "to", "before", "journal")
+TIMES = ("not_before", "announce_at", "to", "before", "journal", "since")
 
 
 def sentence(entry: Entry) -> str:
@@ -192,6 +197,7 @@ def _parts(entry: Entry) -> dict[str, str]:
         "tested": ": its receiver took the message" if data.get("taken") else tested,
         "after": str(data.get("after") or 0),
         "seconds": str(data.get("seconds") or "some"),
+        "version": f" of version {data['version']}" if data.get("version") else "",
         "role": str(data.get("role") or "unknown"),
         "entries": str(data.get("entries", 0)),
     }

@@ -4,17 +4,17 @@ import io
 import shlex
 import sys
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 
-from forenotice.core.fleet import Listening, Policy, ScopeKind
-from forenotice.core.membership import VmSpec
-from forenotice.core.reconciliation import FleetSpec, GroupSpec, HostSpec
+from msgspec import UNSET
+
+from forenotice.core.fleet import Listening, ScopeKind
 from forenotice.logs import log
 from forenotice.service import fleet
 from forenotice.service.calls import SYSTEM
 from forenotice.service.service import Service
 from forenotice.settings import Address, Settings, table
+from forenotice.views.fleet import Fleet, GroupTable, HostTable, Policy, VmTable
 
 
 def show(words: str) -> None:
@@ -92,28 +92,26 @@ PLACES = (
     ("batch", "host-c", None, 0, 40),
 )
 
-FLEET = FleetSpec(
-    hosts={name: HostSpec() for name in ("host-a", "host-b", "host-c", "host-d")},
+FLEET = Fleet(
+    hosts={name: HostTable() for name in ("host-a", "host-b", "host-c", "host-d")},
     groups={
-        "web": GroupSpec(kind=ScopeKind.AVAILABILITY_SET, policy=HEARD),
-        "pool": GroupSpec(
-            kind=ScopeKind.PLACEMENT_GROUP,
-            policy=Policy(listening=Listening.ALWAYS, terminate_notice=timedelta(minutes=5)),
+        "web": GroupTable(kind=ScopeKind.AVAILABILITY_SET, policy=HEARD),
+        "pool": GroupTable(
+            kind=ScopeKind.PLACEMENT_GROUP, policy=Policy(listening=Listening.ALWAYS, terminate_notice_minutes=5)
         ),
     },
     vms={
-        name: VmSpec(
-            name=name,
+        name: VmTable(
             host=host,
             group=group,
             update_domain=domain,
             fault_domain=domain,
             spot=name == "batch",
-            addresses=(f"127.1.0.{number}",),
+            addresses=[f"127.1.0.{number}"],
+            policy=HEARD if group is None else UNSET,
         )
         for name, host, group, domain, number in PLACES
     },
-    policies={"db": HEARD, "batch": HEARD},
 )
 
 
@@ -122,4 +120,4 @@ def make_fleet(service: Service) -> None:
     with service.store.read() as reader:
         if reader.hosts.page(None, 1):
             return
-    fleet.apply_spec(service, SYSTEM, FLEET, prune=False)
+    fleet.apply(service, SYSTEM, FLEET, prune=False, dry_run=False)

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from datetime import datetime
 from functools import partial
 from ssl import SSLContext
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -90,8 +91,13 @@ async def _serve(settings: Settings, options: Options, tls: SSLContext | None, r
     published.loaded = False
     loop = asyncio.get_running_loop()
     publisher = LoopPublisher(published, loop)
+
+    def polled(vm: str) -> datetime | None:
+        """Here or at an edge."""
+        return max(filter(None, (published.polled(vm), service.edges.polled(vm))), default=None)
+
     surroundings = Surroundings(
-        last_poll=published.polled,
+        last_poll=polled,
         end_long_polls=publisher.end_long_polls,
         definition=lambda vm: inventory.definition(service, vm),
     )
@@ -110,6 +116,7 @@ async def _serve(settings: Settings, options: Options, tls: SSLContext | None, r
         behind=lambda: runtime.clock.behind,
         drift=lambda: _drift(service),
         silent=lambda: len(service.silent),
+        edges=lambda: service.edges.all(),
     )
     service = _service(settings, options, runtime, drivers, retries, metrics, publisher, outgoing)
     metadata = MetadataServer(
@@ -177,6 +184,7 @@ def _service(
         ),
         allows_loopback=settings.allow_loopback_addresses,
         limits=UserLimits(fleet=settings.max_user_operations, tenant=settings.max_tenant_operations),
+        edge_patience=settings.edge_patience,
         versions=options.versions,
         token_file=settings.token_file,
     )

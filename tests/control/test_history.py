@@ -16,6 +16,7 @@ import pytest
 from tests.control.running import Control, running
 from tests.control.test_roles import EXPECTED
 
+from forenotice.cluster.messages import Beat
 from forenotice.control import export
 from forenotice.core import errors
 from forenotice.service import history
@@ -195,6 +196,9 @@ def test_every_command_is_in_the_history(fleet: Control) -> None:
     did("POST /v1/hosts", {"name": "host-y"})
     did("PATCH /v1/hosts/{name}", {"cordoned": True}, name="host-y")
     did("DELETE /v1/hosts/{name}", name="host-y")
+    fleet.service.edges.beat("host-a", Beat(version="1.0"))
+    fleet.service.edges.watch(True)
+    did("DELETE /v1/edges/{host}", host="host-a")
     did("POST /v1/groups", {"name": "new", "kind": "availability-set"})
     did("PATCH /v1/groups/{name}", {"policy": {"auto_approve_restart": True}}, name="new")
     did("PATCH /v1/groups/{name}/policy", POLICY, name="new")

@@ -250,7 +250,7 @@ def test_functions_of_the_service_get_every_parameter_from_the_request(route: Ro
     """No type checker sees these calls, and a `seen` that is left to its default shows a tenant everything."""
     request = SimpleNamespace(**{name: object() for name in OF_A_REQUEST})
     sample = DESCRIPTION["components"]["schemas"][route.body.__name__]["examples"][0] if route.body else None
-    path = re.sub(r"{\w+_id}", str(UUID(int=1)), route.path).replace("{name}", "web")
+    path = re.sub("{name}|{host}", "web", re.sub(r"{\w+_id}", str(UUID(int=1)), route.path))
     work = cast(partial[Any], route.bind(request, path, b"", json.dumps(sample).encode()))
     signature = inspect.signature(work.func)
     bound, types = signature.bind(*work.args, **work.keywords).arguments, get_type_hints(work.func)

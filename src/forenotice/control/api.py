@@ -273,6 +273,8 @@ def rotate_token(request: ApiRequest, token_id: base.Id, body: token_views.Token
 ID_OR_NAME: Mapping[str, Any] = {"name": parameters.IdOrName}
 ABOUT: Mapping[str, str] = {
     "list_drift": "How hosts with an inventory differ from the fleet, until that is settled.",
+    "list_edges": "By host, as the process that responds hears them.",
+    "forget_edge": "Nothing waits for it any more. One that still runs is known again with its next beat.",
     "explain_operation": "Why it waits: for whom, for what, since when, until when.",
     "explain_event": "Why it waits: for whom, for what, until when.",
     "approve_event": "Approve in place of the event's guests.",
@@ -301,6 +303,9 @@ ROUTES = (
     _get("/v1/hosts/{name}", Need.OVERSEE, queries.host, "show_host"),
     _patch("/v1/hosts/{name}", Need.MANAGE, fleet.set_host, "change_host"),
     _delete("/v1/hosts/{name}", Need.MANAGE, fleet.remove_host, "remove_host"),
+    _get("/v1/edges", Need.OVERSEE, queries.edges, "list_edges", query=parameters.EdgeQuery),
+    _get("/v1/edges/{host}", Need.OVERSEE, queries.edge, "show_edge"),
+    _delete("/v1/edges/{host}", Need.MANAGE, fleet.forget_edge, "forget_edge"),
     _get("/v1/vms", Need.SEE, queries.vms, "list_vms", query=parameters.VmQuery),
     _post("/v1/vms", Need.MANAGE, add_vm, status=201),
     _get("/v1/vms/{name}", Need.SEE, queries.vm, "show_vm"),

@@ -1,6 +1,6 @@
 """What is measured, for Prometheus: told by the service as it happens, or read when somebody asks."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 
@@ -12,9 +12,11 @@ from prometheus_client.registry import Collector
 from forenotice import __version__, logs
 from forenotice.control.limits import TRACED
 from forenotice.core import errors
+from forenotice.core.edges import EdgeState
 from forenotice.core.fleet import DriftKind
 from forenotice.core.operations import ANNOUNCED, EventType
 from forenotice.service.service import Telemetry
+from forenotice.views.edges import Edge
 
 CONTENT_TYPE = prometheus_client.CONTENT_TYPE_LATEST
 
@@ -56,10 +58,11 @@ class Metrics(Telemetry, Collector):
         behind: Behind = timedelta,
         drift: DriftCounts = dict,
         silent: Callable[[], int] = int,
+        edges: Callable[[], Sequence[Edge]] = tuple,
     ) -> None:
         """`silent`: how many watched hosts do not answer this process."""
         self._events, self._guests, self._threads, self._behind = events, guests, threads, behind
-        self._drift, self._silent = drift, silent
+        self._drift, self._silent, self._edges = drift, silent, edges
         self._registry = CollectorRegistry()
         self._registry.register(self)
         counter, histogram = partial(Counter, registry=self._registry), partial(Histogram, registry=self._registry)
@@ -140,6 +143,7 @@ class Metrics(Telemetry, Collector):
             self._behind().total_seconds(),
         )
         yield GaugeMetricFamily("forenotice_silent_hosts", "Watched hosts that do not answer.", self._silent())
+        yield from self._collect_edges()
         live = GaugeMetricFamily("forenotice_events", "Live events.", labels=["type", "status"])
         try:
             counts, differing = self._events(), self._drift()
@@ -155,3 +159,24 @@ class Metrics(Telemetry, Collector):
         for kind in DriftKind:
             drift.add_metric([kind.value], differing.get(kind, 0))
         yield drift
+
+    def _collect_edges(self) -> Iterator[GaugeMetricFamily]:
+        edges = self._edges()
+        known = GaugeMetricFamily("forenotice_edges", "Edges as this process hears them, by state.", labels=["state"])
+        for state in EdgeState:
+            known.add_metric([state.value], sum(edge.state is state for edge in edges))
+        yield known
+        beats = [edge.last_beat_seconds or 0 for edge in edges if edge.state is not EdgeState.LOST]
+        yield GaugeMetricFamily(
+            "forenotice_edge_oldest_beat_seconds", "Since the oldest last beat of an edge.", max(beats, default=0)
+        )
+        yield GaugeMetricFamily(
+            "forenotice_edge_positions_behind",
+            "Positions of the journal between what the slowest edge has and what was published for it.",
+            max((edge.behind or 0 for edge in edges if edge.state is not EdgeState.LOST), default=0),
+        )
+        yield GaugeMetricFamily(
+            "forenotice_edge_refused_states",
+            "States that edges could not read, since each started.",
+            sum(edge.refused for edge in edges),
+        )

@@ -7,6 +7,7 @@ from msgspec import Meta
 
 from forenotice.control import export
 from forenotice.control.router import Query
+from forenotice.core.edges import EdgeState
 from forenotice.core.journal import OF_TOKENS
 from forenotice.core.operations import EventType, Kind, Status
 from forenotice.core.roles import Access, Need
@@ -102,6 +103,11 @@ class DriftQuery(Query):
     host: Name | None = None
     vm: Name | None = None
     limit: Limit = LARGEST_PAGE
+
+
+class EdgeQuery(Paged):
+    state: EdgeState | None = None
+    refused: Annotated[bool | None, Meta(description="Only those that could not read a state, or the others.")] = None
 
 
 class OperationQuery(Oldest):

@@ -38,7 +38,7 @@ migrate
 clock accept
 guest events|approve|doctor
 agent run|check|status
-edge run|enrol|revoke|rotate
+edge run|list|show|forget|enrol|revoke|rotate
 cluster init
 emulate
 emulator state|play|event|events|explain|wait|approve|cancel

@@ -1,21 +1,24 @@
-"""`forenotice edge`: the process on a host that answers its guests, and its credentials for NATS."""
+"""`forenotice edge`: the process on a host that answers its guests, what the service knows of it, its credentials."""
 
 import asyncio
 import os
 import sys
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from forenotice import data_directory, settings
+from forenotice import data_directory, settings, views
 from forenotice.cli import commands
 from forenotice.cli.cluster import Cluster, cluster_packages
-from forenotice.cli.commands import argument, command, option, switch
+from forenotice.cli.commands import Operator, argument, command, operator, option, switch
+from forenotice.cli.output import span
 from forenotice.clock import SystemClock
 from forenotice.core import errors
+from forenotice.core.edges import EdgeState
 from forenotice.settings import table
 
 if TYPE_CHECKING:
@@ -31,6 +34,53 @@ def run(ctx: Cluster) -> None:
     with cluster_packages():
         from forenotice.edge import daemon
     daemon.run(settings.load_edge(ctx.flags, os.environ))
+
+
+# What the service knows of edges
+
+STATE = option("--state", None, "Only those in this state.", type=click.Choice([each.value for each in EdgeState]))
+REFUSED = switch("--refused/--no-refused", "Only those that could not read a state, or only the others.")
+
+
+@operator(app, "list", STATE, REFUSED)
+def list_edges(ctx: Operator, **filters: Any) -> None:
+    """List the edges, as the process of the service that responds hears them."""
+    some = any(value is not None for value in filters.values())
+    ctx.out.list(
+        ctx.api.items(views.edges.Edge, "edges", **filters),
+        ("host", "state", "version", "last beat", "position", "behind", "refused states"),
+        lambda each: (
+            each.host,
+            each.state,
+            each.version,
+            _age(each),
+            each.position,
+            each.behind,
+            each.refused or None,
+        ),
+        none="There are no matching edges." if some else "No host has an edge; see `forenotice edge run -h`.",
+    )
+
+
+@operator(app, "show", commands.HOST)
+def show(ctx: Operator, host: str) -> None:
+    """Show the edge of a host."""
+    found = ctx.api.get(views.edges.Edge, "edges", host)
+    hidden = dict.fromkeys(("last_beat", "last_beat_seconds"))
+    ctx.out.view(found, **hidden, last_heard=_age(found), refused=None, refused_states=found.refused or None)
+
+
+@operator(app, "forget", commands.HOST, commands.YES, changes=True)
+def forget(ctx: Operator, host: str, yes: bool) -> None:
+    """Let the service wait no more for the edge of a host. One that still runs is known again with its next beat."""
+    commands.confirm(f"Forget the edge of {host}?", yes=yes)
+    gone = ctx.api.delete(views.base.Removed, "edges", host)
+    ctx.out.result(gone, f"The edge of host {gone.removed} is forgotten.")
+
+
+def _age(edge: "views.edges.Edge") -> str | None:
+    """Of its last beat; null: it has not been heard."""
+    return None if edge.last_beat_seconds is None else f"{span(timedelta(seconds=edge.last_beat_seconds))} ago"
 
 
 # Credentials: made offline, with the directory of keys

@@ -40,7 +40,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "clock": ("server.clock", "Accept a clock that has been corrected."),
     "guest": ("guest.app", "Inside a VM: list its events, approve them, find what is wrong."),
     "agent": ("agent.app", "The agent in a VM: prepares for events, approves them, recovers afterwards."),
-    "edge": ("edge.app", "Edges: answer guests on their own host; make, renew and revoke an edge's credentials."),
+    "edge": ("edge.app", "Edges: run one on a host, list, forget; make, renew and revoke their credentials."),
     "cluster": ("cluster.app", "The cluster through which the service reaches its edges: keys for NATS."),
     "emulate": ("emulator.emulate", "Emulate the platform for guests, by a scenario or as you drive it, until Ctrl-C."),
     "emulator": ("emulator.app", "Drive a running emulator: events, time, faults."),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from bench import (
     agent,
     approvals,
+    cluster,
     commandline,
     emulator,
     fleet,
@@ -48,6 +49,7 @@ PARTS: dict[str, Callable[[Effort], list[report.Row]]] = {
     "pauses": _pauses,
     "rollouts": rollouts.measure,
     "portal": portal.measure,
+    "cluster": cluster.measure,
 }
 DESCRIPTORS = 12_000
 BUSY = 0.5

@@ -35,6 +35,9 @@ class Effort:
     live_events: int = 2_000
     ended_events: int = 100_000
     changing_seconds: int = 20
+    changes: int = 300
+    """Of documents, and approvals, one after the other at an edge."""
+    edges: int = 1_000
 
 
 FULL = Effort()
@@ -58,4 +61,6 @@ QUICK = Effort(
     live_events=200,
     ended_events=2_000,
     changing_seconds=5,
+    changes=40,
+    edges=50,
 )

@@ -43,10 +43,10 @@ def _side_by_side(
 ) -> list[report.Row]:
     runs: dict[str, list[Run]] = {ours.name: [], theirs.name: []}
     for server in (ours, theirs):
-        _wrk(server, 1, headers)
+        wrk(server, 1, headers)
     for _ in range(effort.runs):
         for server in (ours, theirs):
-            runs[server.name].append(_wrk(server, effort.seconds, headers))
+            runs[server.name].append(wrk(server, effort.seconds, headers))
     rates = [median(run.per_second for run in runs[server.name]) for server in (ours, theirs)]
     costs = [median(run.cpu_per_million for run in runs[server.name]) for server in (ours, theirs)]
     return [
@@ -60,7 +60,7 @@ def _side_by_side(
     ]
 
 
-def _wrk(server: Server, seconds: int, headers: Sequence[str]) -> Run:
+def wrk(server: Server, seconds: int, headers: Sequence[str] = ()) -> Run:
     command = [
         *(servers.program("taskset"), "--cpu-list", str(machine.LOAD_CORE)),
         *(servers.program("wrk"), "-t", "1", "-c", str(CONNECTIONS), "-d", f"{seconds}s", "-H", "Metadata: true"),

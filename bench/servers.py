@@ -19,6 +19,7 @@ RATE = "1000000"
 
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
+UNAVAILABLE = 503
 NGINX_CONF = Path(__file__).with_name("nginx.conf")
 
 
@@ -120,6 +121,10 @@ def _wait_for_answer(process: subprocess.Popen[bytes], port: int, address: str, 
         try:
             status, _ = guests.ask(port, address)
         except OSError:
+            time.sleep(0.005)
+            continue
+        if status == UNAVAILABLE:
+            # An edge that has no state yet.
             time.sleep(0.005)
             continue
         if status != answers:

@@ -350,7 +350,10 @@ class Checker:
         self._follow(self._events[entry["event"]], "Failed", entry["event"])
 
     def _event_canceled(self, entry: Entry) -> None:
-        self._follow(self._events[entry["event"]], "Canceled", entry["event"])
+        event = self._events[entry["event"]]
+        self._follow(event, "Canceled", entry["event"])
+        # The VM that it named has left the host: the operation goes on without it.
+        self._operations[entry["operation"]].vms -= event.resources
 
 
 def check(journal: Iterable[Entry], fleet: Mapping[str, Any], *, speed: float = 1.0) -> list[str]:

@@ -117,6 +117,13 @@ def test_what_is_unusual_is_not_wrong() -> None:
     story = Story().note("operation.planned", operation="on-a", host="a").note("operation.planned", operation="on-b")
     story.later(minutes=1).announce("a", rollout=None, by="silence").start("a").later(seconds=9).end("a")
     assert story.note("operation.canceled", operation="on-b", host="b").found() == []
+    # A VM that is being moved has left the host before that is updated.
+    story = Story().announce("a", rollout=None, by="silence")
+    places = {"operation": "moves-solo", "host": "a", "rollout": None}
+    story.note("operation.scheduled", **places, kind="redeploy", vms=["solo"]).note("operation.started", **places)
+    story.note("event.canceled", event="SOLO", operation="on-a", scope="vm:solo", vm="solo")
+    story.note("vm.moved", vm="solo", host="b", source="a").note("operation.started", operation="on-a", host="a")
+    assert story.found() == []
 
 
 def test_notice_is_shortened_by_speed() -> None:

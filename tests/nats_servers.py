@@ -25,6 +25,7 @@ class NatsServer:
     def __init__(self, root: Path, name: str, port: int, monitoring_port: int, configuration: str) -> None:
         self.name = name
         self.url = f"nats://{HOST}:{port}"
+        self._port = port
         self.monitoring = f"http://{HOST}:{monitoring_port}"
         self.root = root
         root.mkdir()
@@ -61,6 +62,8 @@ class NatsServer:
 
     def _is_ready(self, peers: int) -> bool:
         try:
+            # It takes connections last.
+            socket.create_connection((HOST, self._port), timeout=2).close()
             with urllib.request.urlopen(f"{self.monitoring}/jsz", timeout=2) as response:
                 cluster = json.load(response).get("meta_cluster", {})
         except OSError:
@@ -93,8 +96,10 @@ class NatsServer:
 class NatsServers(list[NatsServer]):
     """The servers of one cluster, or a single one."""
 
-    def __init__(self, root: Path, count: int = 1, *, keys: Keys | None = None, configuration: str = "") -> None:
-        """`keys`: users need credentials. `configuration`: added to each server's."""
+    def __init__(
+        self, root: Path, count: int = 1, *, keys: Keys | None = None, configuration: str = "", sync: str = "always"
+    ) -> None:
+        """`keys`: users need credentials. `configuration`: added to each server's. `sync`: when writes are synced."""
         super().__init__()
         ports = _free_ports(3 * count)
         clients, monitoring, routes = ports[:count], ports[count : 2 * count], ports[2 * count :]
@@ -105,7 +110,7 @@ class NatsServers(list[NatsServer]):
                 f"server_name: {name}",
                 f'listen: "{HOST}:{clients[index]}"',
                 f'http: "{HOST}:{monitoring[index]}"',
-                f'jetstream {{ store_dir: "{place}", sync_interval: always, max_file: 10G }}',
+                f'jetstream {{ store_dir: "{place}", sync_interval: "{sync}", max_file: 10G }}',
                 configuration,
             ]
             if count > 1:
@@ -133,9 +138,9 @@ class NatsServers(list[NatsServer]):
 
 @contextmanager
 def nats_servers(
-    root: Path, count: int = 1, *, keys: Keys | None = None, configuration: str = ""
+    root: Path, count: int = 1, *, keys: Keys | None = None, configuration: str = "", sync: str = "always"
 ) -> Iterator[NatsServers]:
-    servers = NatsServers(root, count, keys=keys, configuration=configuration)
+    servers = NatsServers(root, count, keys=keys, configuration=configuration, sync=sync)
     with ExitStack() as stack:
         for server in servers:
             stack.callback(server.kill)

@@ -1,17 +1,25 @@
 """`forenotice cluster`: NATS, through which the service reaches its edges."""
 
+import asyncio
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
+from forenotice import settings
 from forenotice.cli import commands
-from forenotice.cli.commands import argument, command
+from forenotice.cli.commands import UsageError, argument, command, option
 from forenotice.cli.output import Output
 from forenotice.clock import SystemClock
 from forenotice.core import errors
+from forenotice.settings import table
+
+if TYPE_CHECKING:
+    from forenotice.cluster.check import Checked
 
 app = commands.Group()
 
@@ -72,3 +80,52 @@ def init(ctx: Cluster, directory: Path) -> None:
         "",
         f"Next, for each host: forenotice edge enrol HOST --keys {directory}",
     )
+
+
+WORDS = {True: "right", False: "wrong", None: "unknown"}
+STYLES = {True: "green", False: "bold red", None: "yellow"}
+
+
+@command(
+    app,
+    "check",
+    option(
+        "--system-credentials system",
+        "FILE",
+        "File with the credentials of NATS's system account, to look at the servers themselves.",
+        type=click.Path(path_type=Path),
+    ),
+    make=Cluster,
+    rows=table.NATS,
+)
+def check(ctx: Cluster, system: Path | None) -> int:
+    """Look at NATS with the service's credentials, and say what is wrong and what to do. Exit code: 1 if something is.
+
+    Streams, replicas, what waits in them, limits, clocks; with --system-credentials also the servers.
+    """
+    found = settings.load_nats(ctx.flags, os.environ)
+    for file in filter(None, (found.nats_credentials, found.nats_ca, found.nats_certificate, found.nats_key, system)):
+        with commands.using(file, "read", UsageError):
+            file.read_bytes()
+    with cluster_packages():
+        from forenotice.cluster import check as checking
+        from forenotice.cluster.connection import Servers
+    checked = asyncio.run(checking.check(Servers.of(found), system, SystemClock()))
+    if ctx.out.json:
+        ctx.out.data(checked)
+    else:
+        _show(ctx.out, checked)
+    return 0 if checked.ok else 1
+
+
+def _show(out: Output, checked: "Checked") -> None:
+    """What is right in short: a part of something else is shown only if it is not."""
+    shown = [finding for finding in checked.findings if not finding.ok or "." not in finding.id]
+    width = max(len(finding.id) for finding in shown)
+    for finding in shown:
+        out.line(f"{WORDS[finding.ok]:<7}", f"{finding.id:<{width}} ", finding.sentence, style=STYLES[finding.ok])
+        if finding.remedy:
+            out.line(" " * (width + 9), f"To do: {finding.remedy}.")
+    counts = [(word, sum(finding.ok is ok for finding in checked.findings)) for ok, word in WORDS.items()]
+    out.line()
+    out.line(f"{len(checked.findings)} checks: {', '.join(f'{count} {word}' for word, count in counts if count)}.")

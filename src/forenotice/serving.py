@@ -139,7 +139,7 @@ async def _serve(settings: Settings, options: Options, tls: SSLContext | None, r
         shells.append(metadata)
         workers.callback((settings.directory / control_socket.NAME).unlink, missing_ok=True)
         once = _once(settings)
-        control = await _start_control(settings, service, metadata, published, tls, once, metrics)
+        control = await _start_control(settings, service, metadata, polled, tls, once, metrics)
         shells.append(control)
         operators_at = Address(host=settings.control.host, port=control.port)
         own += _places(metadata, operators_at)
@@ -334,7 +334,7 @@ async def _start_control(
     settings: Settings,
     service: Service,
     metadata: MetadataServer,
-    published: PublishedFleet,
+    polled: Callable[[str], datetime | None],
     tls: SSLContext | None,
     once: SignInLink | None,
     metrics: Metrics,
@@ -351,7 +351,7 @@ async def _start_control(
     # Where guests find us, if that is not the address that it always is in a VM.
     guests_at = f"http://{bound}" if settings.demo and isinstance(bound, Address) else None
     api = app.Api(service, metrics, tail, token_rate=settings.token_rate)
-    served = portal.beside(api, service, once=once, polled=published.polled, guests_at=guests_at)
+    served = portal.beside(api, service, once=once, polled=polled, guests_at=guests_at)
     if tls is None:
         served = requests.KnownHosts(served, {*settings.control_name, at.host.lower()})
     control = ControlServer(Throttle(served), at.host, at.port, tls=tls, on_stop=tail.close)

@@ -48,6 +48,8 @@ EXPECTED = {
     "GET /operations/{id}": EVERYBODY,
     "POST /operations/{id}/cancel": MANAGERS,
     "GET /fleet": EVERYBODY,
+    "GET /edges": OVERSEERS,
+    "POST /edges/{host}/forget": MANAGERS,
     "GET /vms/{name}": EVERYBODY,
     "GET /vms/{name}/document": EVERYBODY,
     "GET /vms/{name}/policy": EVERYBODY,

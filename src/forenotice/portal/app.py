@@ -17,6 +17,7 @@ from forenotice.portal.live import Live
 from forenotice.portal.page import GUESTS_AT, Dispatcher, Endpoint, Page, Portal
 from forenotice.portal.pages import (
     act,
+    edges,
     events,
     fleet,
     history,
@@ -30,7 +31,7 @@ from forenotice.portal.pages.sign_in import SignIn, SignInLink
 from forenotice.portal.renderer import PLACE, Assets, Renderer
 from forenotice.service.service import Service
 
-MODULES = (act, events, fleet, history, now, rollout_plan, rollouts, subscriptions, tokens)
+MODULES = (act, edges, events, fleet, history, now, rollout_plan, rollouts, subscriptions, tokens)
 DECLARED: Sequence[Page] = [page for module in MODULES for page in module.pages.declared]
 PLACES = (
     ("Now", "/", Need.SEE),

@@ -71,6 +71,12 @@ class Edges:
         with self._lock:
             return set(self._edges)
 
+    @property
+    def lost(self) -> set[str]:
+        """Those whose edge is."""
+        with self._lock:
+            return set(self._lost)
+
     def find(self, host: str) -> views.Edge | None:
         with self._lock:
             return self._view(self._edges[host]) if host in self._edges else None
@@ -111,8 +117,8 @@ class Edges:
             version=beat.version if beat else None,
             last_beat=None if age is None else self._service.clock.now() - timedelta(seconds=age),
             last_beat_seconds=None if age is None else round(age, 1),
-            epoch=beat.epoch if beat else None,
-            position=beat.position if beat else None,
+            epoch=beat.epoch if beat and beat.at else None,
+            position=beat.position if beat and beat.at else None,
             shown_until=beat.at if beat else None,
             behind=behind,
             refused=beat.refused if beat else 0,

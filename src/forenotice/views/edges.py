@@ -16,15 +16,15 @@ class Edge(Response):
     """When it was first heard."""
     lost_since: datetime | None
     version: str | None
-    """What runs there; null, as all that follows, until it is heard."""
+    """What runs there; null, as all that follows, until the process that responds has heard it."""
     last_beat: datetime | None
     last_beat_seconds: float | None
     """How long ago that is."""
     epoch: int | None
     position: int | None
-    """Of the journal: it has everything up to there that concerns it."""
+    """Of the journal: it has everything up to there that concerns it; null: it has no state yet."""
     shown_until: datetime | None
-    """The time of that position; null: it has no state yet."""
+    """The time of that position."""
     behind: int | None
     """Positions between that and the newest state published for it; null: unknown, as another process publishes."""
     refused: int

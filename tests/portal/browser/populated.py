@@ -10,7 +10,9 @@ from tests.emulator.faulty import MovingClock
 from tests.portal.running import Portal, running
 from tests.service.rolling import request
 
+from forenotice.cluster.messages import Beat, Fence
 from forenotice.core.driver_calls import Finished
+from forenotice.core.journal import Entry
 from forenotice.core.operations import Kind
 from forenotice.delivery import subscriptions
 from forenotice.service import maintenance, queries, rollouts, tokens
@@ -57,6 +59,22 @@ def finish(portal: Portal) -> None:
 
 def live_events(portal: Portal) -> list[Event]:
     return queries.events(portal.service, live=True).items
+
+
+def hear_edges(portal: Portal) -> None:
+    """One that is current, one that is behind and has refused a state, one that is lost."""
+    edges, now = portal.service.edges, portal.service.clock.now()
+    refused = {"refused": 1, "refusal": "the state has format 2, and this version reads 1"}
+    for host, fields in {
+        "host-a": {"position": 80},
+        "host-b": {"position": 76, **refused},
+        "host-d": {"position": 70},
+    }.items():
+        edges.beat(host, Beat(version="1.0.0", at=now, **fields))  # type: ignore[arg-type]
+    edges.watch(True)
+    edges.published |= {"host-a": Fence(0, 80), "host-b": Fence(0, 80)}
+    since = now - timedelta(minutes=7)
+    edges.follow([Entry(at=now, action="edge.lost", host="host-d", data={"since": since})])
 
 
 def _past(portal: Portal, clock: MovingClock) -> None:

@@ -13,7 +13,7 @@ from tests.acceptance.running import Server
 from tests.control.running import DEADLINE
 from tests.portal import crowd
 from tests.portal.browser.chromium import WIDE, Browsing
-from tests.portal.browser.populated import live_events
+from tests.portal.browser.populated import hear_edges, live_events
 from tests.portal.browser.visiting import visiting
 from tests.portal.running import Portal, running
 
@@ -33,6 +33,7 @@ AGAIN = ("vm-alone", "act-update", "event-ended", "rollout-cancel")
 
 def pages(portal: Portal) -> Mapping[str, Mapping[str, str]]:
     """By room, each under the name of its pictures."""
+    hear_edges(portal)
     events = {str(event.type): event for event in live_events(portal)}
     several = next(event for event in live_events(portal) if event.operation == events["Freeze"].operation)
     [ended, *_] = queries.events(portal.service, live=False).items
@@ -51,7 +52,9 @@ def pages(portal: Portal) -> Mapping[str, Mapping[str, str]]:
             "fleet-by-group": "/fleet?by=group",
             "vm": "/vms/web-0",
             "vm-alone": "/vms/db",
+            "edges": "/edges",
             "host": "/hosts/host-a",
+            "host-edge-lost": "/hosts/host-d",
             "group": "/groups/web",
         },
         "changes": {

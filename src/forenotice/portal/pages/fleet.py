@@ -112,7 +112,8 @@ def show_fleet(visit: PageRequest) -> Response:
             by, grid = "group", fleet_map.by_group(visit.service, after=after, seen=visit.seen)
         following = "/fleet?" + urlencode({"by": by, "after": grid.next}) if grid.next else None
         context |= {"grid": grid, "by": by, "first": after is None, "next_url": following}
-        context["silent"] = frozenset(visit.service.silent)
+        context |= {"silent": frozenset(visit.service.silent), "lost": visit.service.edges.lost}
+        context["has_edges"] = bool(visit.service.edges.hosts)
     return visit.page("fleet.html", **context)
 
 
@@ -127,6 +128,7 @@ def show_host(visit: PageRequest) -> Response:
         host=queries.host(visit.service, name),
         drift=queries.drift(visit.service, host=name, limit=DRIFT),
         heard=_last_poll(visit, None, host=name),
+        edge=visit.service.edges.find(name),
         **_vms(visit, host=name),
         events=overview.of_host(visit.service, name, visit.access),
         planned=overview.planned(visit.service, visit.access, host=name),

@@ -4,7 +4,6 @@ import math
 import os
 import queue
 import sqlite3
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +15,7 @@ from time import monotonic
 import psycopg
 import pytest
 import sqlalchemy.exc
-from tests.postgres import PostgresServer, copy_programs
+from tests.postgres import PostgresServer
 from tests.store.samples import changes, entry, executor_of, host, hosts_of, keep, scope, vm
 
 from forenotice.core import errors
@@ -29,14 +28,6 @@ from forenotice.store.queries import Executor, Flavour
 PATIENCE = 60
 CONNECTIONS = 32
 """That readers share."""
-
-
-def test_programs_of_postgresql_run_where_they_are_copied(tmp_path: Path) -> None:
-    """As for a clone in a directory that is only root's."""
-    done = subprocess.run(
-        [copy_programs(tmp_path) / "initdb", "--version"], check=False, capture_output=True, text=True, timeout=60
-    )
-    assert done.stdout.startswith("initdb (PostgreSQL) "), done
 
 
 def test_an_exception_takes_everything_back(store: Store) -> None:

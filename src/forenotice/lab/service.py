@@ -1,17 +1,14 @@
 """The lab's service: `forenotice serve` in the background, in a data directory of its own."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -58,16 +55,18 @@ class Service:
                 errors=log,
             )
         deadline, pause = time.monotonic() + START_SECONDS, threading.Event()
-        while not self._logged("serve.started"):
+        while not background.logged(self.log, "serve.started"):
             self.require()
             if time.monotonic() > deadline:
-                raise ServiceError(f"the service has not started after {START_SECONDS:g} s: {self._last_words()}")
+                raise ServiceError(
+                    f"the service has not started after {START_SECONDS:g} s: {background.last_words(self.log)}"
+                )
             pause.wait(LOOK)
 
     def require(self) -> None:
         """ServiceError: it does not run."""
         if not self.is_alive:
-            raise ServiceError(f"the service has ended: {self._last_words()}")
+            raise ServiceError(f"the service has ended: {background.last_words(self.log)}")
 
     def stop(self) -> None:
         """Once more is no mistake."""
@@ -96,7 +95,7 @@ class Service:
     @property
     def control(self) -> str:
         """The address of the control plane."""
-        return next((str(entry["control"]) for entry in self._logged("serve.started")), "")
+        return next((str(entry["control"]) for entry in background.logged(self.log, "serve.started")), "")
 
     @property
     def token(self) -> Path:
@@ -134,23 +133,7 @@ class Service:
         return self.directory / FILE
 
     def _environment(self) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("FORENOTICE_")}
-        return {**kept, "FORENOTICE_DATA": str(self.directory)}
-
-    def _logged(self, action: str) -> list[dict[str, Any]]:
-        return [entry for entry in self._entries() if entry.get("action") == action]
-
-    def _entries(self) -> Iterator[dict[str, Any]]:
-        with suppress(FileNotFoundError):
-            for line in self.log.read_text(errors="replace").splitlines():
-                with suppress(ValueError):
-                    entry = json.loads(line)
-                    if isinstance(entry, dict):
-                        yield entry
-
-    def _last_words(self) -> str:
-        lines = self.log.read_text(errors="replace").splitlines()
-        return lines[-1].removeprefix("forenotice: ") if lines else "it wrote nothing"
+        return background.environment(FORENOTICE_DATA=str(self.directory))
 
     def _send(self, number: signal.Signals) -> None:
         """And wait for its end."""

@@ -1,13 +1,15 @@
 """Processes that outlive the command that started them: known by id and start, and ended only if they are the same."""
 
+import json
 import os
 import select
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import msgspec
 
@@ -95,6 +97,29 @@ def start(
     finally:
         os.close(wait)
         os.close(go)
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Ours, but for what it says to forenotice."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("FORENOTICE_")}
+    return {**kept, **more}
+
+
+def logged(log: Path, action: str) -> list[dict[str, Any]]:
+    """What a process of forenotice's has logged so far, as JSON."""
+    found = []
+    with suppress(FileNotFoundError):
+        for line in log.read_text(errors="replace").splitlines():
+            with suppress(ValueError):
+                entry = json.loads(line)
+                if isinstance(entry, dict) and entry.get("action") == action:
+                    found.append(entry)
+    return found
+
+
+def last_words(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines()
+    return lines[-1].removeprefix("forenotice: ") if lines else "it wrote nothing"
 
 
 def keep(path: Path, value: object) -> None:

@@ -73,7 +73,7 @@ NO_TYPE = "is not a type: give one such as"
         *((pattern, NO_TYPE) for pattern in ("", "Event.*", "event.[ab]", "a" * 65, "event started")),
         ("event.begun", "forenotice.event.begun: did you mean forenotice.event."),
         ("hots.*", r"forenotice.hots.\*: did you mean forenotice.host.\*\?"),
-        ("*.nonsense", r"there are .*forenotice.driver.\*, forenotice.event.\*, "),
+        ("*.nonsense", r"there are .*forenotice.driver.\*, forenotice.edge.\*, "),
     ],
 )
 def test_what_no_entry_can_be_of_is_refused(pattern: str, reason: str) -> None:

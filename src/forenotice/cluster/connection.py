@@ -1,13 +1,16 @@
 """One way to connect to NATS, for the service and for edges."""
 
+import asyncio
 import random
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from nats.aio.client import Client
+from nats.errors import Error as Error
 
 from forenotice.core import errors
 from forenotice.failures import Failures
@@ -44,6 +47,8 @@ class Servers(msgspec.Struct, frozen=True, kw_only=True):
     def options(self) -> Mapping[str, Any]:
         """Of a client. TLS comes first if it is wanted: else the server, or somebody in between, could leave it out."""
         tls = self._tls()
+        if self.credentials is not None:
+            _require_credentials(self.credentials)
         return {
             "servers": list(self.urls),
             "user_credentials": None if self.credentials is None else str(self.credentials),
@@ -63,56 +68,77 @@ class Servers(msgspec.Struct, frozen=True, kw_only=True):
         return context
 
 
+def _require_credentials(path: Path) -> None:
+    """The client would read on for ever in a file without a JWT."""
+    try:
+        found = path.read_bytes()
+    except OSError as error:
+        raise errors.RefusedError(f"the credentials for NATS cannot be read: {error}") from None
+    if b"BEGIN NATS USER JWT" not in found or b"BEGIN USER NKEY SEED" not in found:
+        raise errors.RefusedError(f"the credentials for NATS {path} lack a JWT or a seed: enrol the host anew")
+
+
 async def connect(
     servers: Servers,
     name: str,
     inbox: str,
     *,
-    connected: Callable[[], Awaitable[None]] | None = None,
+    reconnect: bool = True,
     closed: Callable[[], Awaitable[None]] | None = None,
 ) -> Client:
-    """Tries for ever, and again for ever when the connection is lost; nothing is buffered meanwhile.
+    """Tries for ever; with `reconnect`, the client does so again when the connection is lost, and buffers nothing.
 
-    `connected` is called when it is connected again, `closed` when the client has given up, as it does when its
-    credentials are refused.
+    `closed` is called when the client has given up, as it does when its credentials are refused. Credentials and
+    certificates are read at each attempt: they may have been renewed.
     """
     failures = Failures()
+    told: Exception | None = None
 
     async def failed(error: Exception) -> None:
-        if failures.again(repr(error)):
+        nonlocal told
+        if error is not told and failures.again(repr(error)):
             log.warning("NATS", action="nats.failed", reason=str(error) or type(error).__name__, times=failures.times)
+        told = error
 
     async def again() -> None:
         failures.over()
         log.info("Connected to NATS", action="nats.connected", server=_place(client))
-        if connected is not None:
-            await connected()
 
     async def gone() -> None:
-        log.warning("The connection to NATS is lost", action="nats.lost")
+        reason = str(client.last_error or "")
+        log.warning("The connection to NATS is lost", action="nats.lost", reason=reason)
 
-    client = Client()
-    try:
-        await client.connect(
-            **servers.options(),
-            name=name,
-            inbox_prefix=inbox,
-            error_cb=failed,
-            disconnected_cb=gone,
-            reconnected_cb=again,
-            closed_cb=closed,
-            max_reconnect_attempts=-1,
-            reconnect_time_wait=random.SystemRandom().uniform(*RECONNECT_SECONDS),  # type: ignore[arg-type]
-            connect_timeout=CONNECT_SECONDS,
-            ping_interval=PING_SECONDS,
-            max_outstanding_pings=PINGS_UNANSWERED,
-            pending_size=0,
-        )
-    except BaseException:
-        await client.close()
-        raise
-    log.info("Connected to NATS", action="nats.connected", server=_place(client))
-    return client
+    pause = random.SystemRandom().uniform(*RECONNECT_SECONDS)
+    while True:
+        client = Client()
+        try:
+            await client.connect(
+                **servers.options(),
+                name=name,
+                inbox_prefix=inbox,
+                error_cb=failed,
+                disconnected_cb=gone,
+                reconnected_cb=again,
+                closed_cb=closed,
+                allow_reconnect=reconnect,
+                max_reconnect_attempts=-1,
+                reconnect_time_wait=pause,  # type: ignore[arg-type]
+                connect_timeout=CONNECT_SECONDS,
+                ping_interval=PING_SECONDS,
+                max_outstanding_pings=PINGS_UNANSWERED,
+                pending_size=0,
+            )
+        except BaseException as error:
+            with suppress(Exception):
+                await client.close()
+            if not isinstance(error, Exception):
+                raise
+            # Of the client, of TLS, of files: whatever it is, it may be mended meanwhile.
+            await failed(error)
+            await asyncio.sleep(pause)
+        else:
+            await again()
+            return client
 
 
 def _place(client: Client) -> str:

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from datetime import timedelta
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from forenotice import cluster, data_directory, garbage_collection, logs
@@ -15,7 +15,7 @@ from forenotice.cluster.subjects import Subjects
 from forenotice.core import errors
 from forenotice.core.timing import Timing
 from forenotice.edge.follower import Follower
-from forenotice.edge.link import Link, LinkError
+from forenotice.edge.link import Link, LinkError, wait
 from forenotice.edge.metrics import StatusServer
 from forenotice.edge.state_file import StateFile
 from forenotice.edge.upstream import EdgeUpstream
@@ -31,13 +31,26 @@ if TYPE_CHECKING:
     from forenotice.cluster.connection import Servers
 
 DONE, FAILED, USAGE = 0, 1, 2
-READ_SECONDS = 60.0
-"""The state is read anew this often, whatever else has come: a message may have been lost."""
-RETRY_SECONDS = 1.0
-BEAT_SECONDS = 10.0
-GET_SECONDS = 2.0
-END_LONG_POLLS_SECONDS = 2.0
-"""A guest that is paused or moved polls again soon after it is back: its long polls do not last longer meanwhile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """All in seconds."""
+
+    read: float = 60.0
+    """The state is read anew this often, whatever else has come: a message may have been lost."""
+    retry: float = 1.0
+    timeout: float = 2.0
+    beat: float = 10.0
+    started: float = 1.0
+    """Between beats while a VM of the host is being acted on."""
+    long_polls: float = 2.0
+    """How long those of such VMs last: a guest that was paused or moved polls again soon after it is back."""
+    age: float = 1.0
+    """How often it is told anew."""
+
+
+USUAL = Pace()
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -61,76 +74,80 @@ def run(settings: EdgeSettings) -> None:
         data_directory.held(settings.directory),
         asyncio.Runner(loop_factory=new_event_loop) as runner,
     ):
-        runner.run(Edge(settings, options, Runtime()).run())
+        runner.run(_serve(settings, options))
         log.info("Stopped", action="edge.stopped")
+
+
+async def _serve(settings: EdgeSettings, options: Options) -> None:
+    stopping = asyncio.Event()
+    for name in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(name, stopping.set)
+    await Edge(settings, options, Runtime()).run(stopping)
 
 
 class Edge:
     """Made and run on a loop."""
 
-    def __init__(self, settings: EdgeSettings, options: Options, runtime: Runtime) -> None:
+    def __init__(self, settings: EdgeSettings, options: Options, runtime: Runtime, pace: Pace = USUAL) -> None:
         self._settings = settings
-        self._options = options
         self._runtime = runtime
-
-    async def run(self) -> None:
-        settings, options = self._settings, self._options
-        stopping = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for name in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(name, stopping.set)
-        self._subjects = subjects = Subjects.of(settings.host)
-        self._published = published = PublishedFleet()
-        published.loaded = False
-        self._link = link = Link(self._servers, f"forenotice edge of {settings.host}", subjects)
+        self._pace = pace
+        self._subjects = Subjects.of(settings.host)
+        self._published = PublishedFleet()
+        self._published.loaded = False
         self._follower = Follower(
             settings.host,
-            published,
+            self._published,
             StateFile(settings.directory),
-            self._runtime.clock,
-            lambda timing: self._server.keep_to(timing),
+            runtime.clock,
+            lambda timing: self.server.keep_to(timing),
         )
-        self._server = server = MetadataServer(
-            published=published,
-            upstream=EdgeUpstream(link, self._follower, subjects, options.limits, self._runtime.new_id),
-            clock=self._runtime.clock,
+        self._link = Link(self._servers, f"forenotice edge of {settings.host}", self._subjects)
+        self.server = MetadataServer(
+            published=self._published,
+            upstream=EdgeUpstream(self._link, self._follower, self._subjects, options.limits, runtime.new_id),
+            clock=runtime.clock,
             timing=Timing(),
             options=options,
-            monotonic=self._runtime.monotonic,
+            monotonic=runtime.monotonic,
         )
+        self.status = StatusServer(self._follower, self._link, self.server)
+        self._read_now = asyncio.Event()
+
+    async def run(self, stopping: asyncio.Event) -> None:
         self._follower.load()
-        server.start(settings.metadata)
-        status = StatusServer(self._follower, link, server)
-        metrics = await status.start(settings.edge_metrics) if settings.edge_metrics else None
+        self.server.start(self._settings.metadata)
+        if self._settings.edge_metrics:
+            await self.status.start(self._settings.edge_metrics)
         log.info(
             "Serving",
             action="edge.started",
-            host=settings.host,
-            metadata=[str(each) for each in server.listening],
-            metrics=None if metrics is None else str(metrics),
+            host=self._settings.host,
+            metadata=[str(each) for each in self.server.listening],
+            metrics=None if self.status.at is None else str(self.status.at),
             position=self._follower.fence.position,
         )
-        self._read_now = asyncio.Event()
         tasks = [
-            loop.create_task(work)
+            asyncio.create_task(work)
             for work in (
-                link.run(self._follower.offer, self._read_now.set),
+                self._link.run(self._follower.offer, self._connected),
                 self._follower.run(),
                 self._read(),
                 self._beat(),
                 self._tell_age(),
+                self._end_long_polls(),
             )
         ]
-        stopped = loop.create_task(stopping.wait())
+        stopped = asyncio.create_task(stopping.wait())
         try:
             await asyncio.wait({stopped, *tasks}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             log.info("Stopping", action="edge.stopping")
-            await server.stop()
-            await status.stop()
+            await self.server.stop()
+            await self.status.stop()
             for task in (stopped, *tasks):
                 task.cancel()
-            await link.close()
+            await self._link.close()
         for task in tasks:
             # None of them ends by itself: this tells why one did.
             if task.done() and not task.cancelled():
@@ -141,6 +158,12 @@ class Edge:
 
         return Servers.of(self._settings)
 
+    def _connected(self) -> None:
+        # What was polled meanwhile comes first: with the beat, the service takes silence for silence again.
+        self.server.tell_polls()
+        self._follower.news.set()
+        self._read_now.set()
+
     async def _read(self) -> None:
         """Constant work: whatever has been published, and whoever told us of it."""
         failures = Failures()
@@ -148,11 +171,11 @@ class Edge:
             if not self._link.connected:
                 await self._read_now.wait()
             self._read_now.clear()
-            pause = READ_SECONDS * self._jitter()
+            pause = self._pace.read * self._jitter()
             try:
-                data = await self._link.get_state(GET_SECONDS)
+                data = await self._link.get_state(self._pace.timeout)
             except LinkError as error:
-                pause = RETRY_SECONDS
+                pause = self._pace.retry
                 if failures.again(error.message):
                     log.warning("The state cannot be read", action="edge.unread", reason=error.message)
             else:
@@ -161,37 +184,30 @@ class Edge:
                 if data is not None:
                     self._follower.offer(data)
                 elif self._follower.state is None:
-                    pause = RETRY_SECONDS
-            await _wait(self._read_now, pause)
+                    pause = self._pace.retry
+            await wait(self._read_now, pause)
 
     async def _beat(self) -> None:
-        shown = self._follower.shown
         while True:
-            shown.clear()
+            self._follower.news.clear()
             await self._link.send(self._subjects.beat, messages.encode(self._follower.beat()))
-            state = self._follower.state
-            started = state.started if state else frozenset[str]()
-            await _wait(shown, 1.0 if started or not self._link.connected else BEAT_SECONDS * self._jitter())
+            # One that has no state yet is unknown to a service that has just started.
+            often = self._follower.started or self._follower.state is None
+            pause = self._pace.started if often else self._pace.beat * self._jitter()
+            await wait(self._follower.news, pause)
 
     async def _tell_age(self) -> None:
-        """Once a second; and long polls of VMs that are being acted on end soon."""
-        turns = 0
         while True:
             age = self._follower.age
             is_stale = age is not None and age > self._settings.stale_after
-            self._server.add_headers(b"Age: %d\r\n" % (age // timedelta(seconds=1)) if age and is_stale else b"")
-            turns += 1
-            if self._follower.state and turns % END_LONG_POLLS_SECONDS == 0:
-                self._published.end_long_polls(self._follower.state.started)
-            await asyncio.sleep(1.0)
+            self.server.add_headers(b"Age: %d\r\n" % age.total_seconds() if age and is_stale else b"")
+            await asyncio.sleep(self._pace.age)
+
+    async def _end_long_polls(self) -> None:
+        while True:
+            self._published.end_long_polls(self._follower.started)
+            await asyncio.sleep(self._pace.long_polls)
 
     def _jitter(self) -> float:
         """Between three quarters and one: edges that started together do not stay together."""
         return 0.75 + int(self._runtime.new_id()[:4], 16) / 65536 / 4
-
-
-async def _wait(event: asyncio.Event, seconds: float) -> None:
-    try:
-        await asyncio.wait_for(event.wait(), seconds)
-    except TimeoutError:
-        return

@@ -1,9 +1,8 @@
 """The state of the host: taken from wherever it comes if it is newer, kept on disk, then shown to guests."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from forenotice import __version__
 from forenotice.clock import Clock
@@ -14,10 +13,11 @@ from forenotice.edge.state_file import StateFile
 from forenotice.failures import has_doubled
 from forenotice.logs import log
 from forenotice.metadata.published import PublishedFleet
+from forenotice.wire import versions
 
 
 class Follower:
-    """Used on the loop. `kept_to` is called with the timing whenever a state says another."""
+    """Used on the loop. `keep_to` is called with the timing whenever a state says another."""
 
     def __init__(
         self,
@@ -35,15 +35,21 @@ class Follower:
         self.state: HostState | None = None
         self._next: tuple[HostState, bytes] | None = None
         self._arrived = asyncio.Event()
-        self.shown = asyncio.Event()
-        """Set whenever a state was shown or refused: the service wants to know."""
+        self.news = asyncio.Event()
+        """Set whenever the service is to be told how this edge is."""
         self._confirmed: datetime | None = None
+        self._is_saved = True
         self.applied = self.refused = self.unsaved = 0
         self._refusal = ""
 
     @property
     def fence(self) -> Fence:
         return self.state.fence if self.state else NOTHING
+
+    @property
+    def started(self) -> frozenset[str]:
+        """VMs that are being acted on."""
+        return self.state.started if self.state else frozenset()
 
     @property
     def age(self) -> timedelta | None:
@@ -54,25 +60,24 @@ class Follower:
         """Show what is on disk."""
         try:
             found = self._file.read()
-            if found is None:
-                return
-            data, written = found
-            self._show(messages.decode_state(data, self._host))
-            self._confirmed = written
+            if found is not None:
+                data, self._confirmed = found
+                self._show(self._read(data))
         except (OSError, MalformedError) as error:
+            self._confirmed = None
             log.error("The state on disk cannot be used", action="edge.unreadable", reason=str(error))
 
     def offer(self, data: bytes) -> None:
         """A state, by whatever way: it counts only if it is newer."""
         try:
-            state = messages.decode_state(data, self._host)
+            state = self._read(data)
         except MalformedError as error:
             self._refuse(str(error))
             return
-        newest = max(self.fence, self._next[0].fence if self._next else NOTHING)
+        newest = self._next[0].fence if self._next else self.fence
         if state.fence >= newest:
             self._confirmed = self._clock.now()
-        if state.fence > newest:
+        if state.fence > newest or (state.fence == newest and not self._is_saved):
             self._next = (state, data)
             self._arrived.set()
 
@@ -86,15 +91,18 @@ class Follower:
             state, data = self._next
             try:
                 await asyncio.to_thread(self._file.write, data)
+                self._is_saved = True
             except OSError as error:
+                self._is_saved = False
                 self.unsaved += 1
                 if has_doubled(self.unsaved):
                     log.error("The state cannot be written to disk", action="edge.unsaved", reason=str(error))
             if self._next[0] is state:
                 self._next = None
-            self._show(state)
-            self.applied += 1
-            self.shown.set()
+            if state.fence > self.fence:
+                self._show(state)
+                self.applied += 1
+                self.news.set()
 
     def approvable(self, scope: str, event_id: str) -> bool:
         """Whether this is a live event of the scope, or one that has just ended."""
@@ -107,24 +115,29 @@ class Follower:
         )
 
     def beat(self) -> Beat:
-        beat = Beat(version=__version__, refused=self.refused, refusal=self._refusal)
-        state = self.state
-        if state is None:
-            return beat
-        polls = {}
-        for name in state.started:
-            with contextlib.suppress(KeyError):
-                if polled := self._published.by_name[name].polled:
-                    polls[name] = datetime.fromtimestamp(polled, UTC)
+        polls = {name: polled for name in self.started if (polled := self._published.polled(name))}
         return Beat(
-            version=beat.version,
-            refused=beat.refused,
-            refusal=beat.refusal,
-            epoch=state.epoch,
-            position=state.position,
-            at=state.at,
+            version=__version__,
+            epoch=self.fence.epoch,
+            position=self.fence.position,
+            at=self.state.at if self.state else None,
+            refused=self.refused,
+            refusal=self._refusal,
             polls=polls,
         )
+
+    def _read(self, data: bytes) -> HostState:
+        """MalformedError: guests cannot be shown this."""
+        state = messages.decode_state(data, self._host)
+        trial = PublishedFleet()
+        try:
+            trial.put_everything(state.scopes)
+            for scope in trial.scopes.values():
+                scope.render(versions.NEWEST)
+        except Exception as error:
+            # Whatever it is: the state that guests see now is better than none.
+            raise MalformedError(f"the state cannot be shown: {error!r}") from None
+        return state
 
     def _show(self, state: HostState) -> None:
         if self.state is None or state.speed != self.state.speed:
@@ -138,4 +151,4 @@ class Follower:
         self._refusal = reason[:500]
         if has_doubled(self.refused):
             log.error("A state was refused", action="edge.refused", reason=reason, times=self.refused)
-        self.shown.set()
+        self.news.set()

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,17 +17,21 @@ if TYPE_CHECKING:
 
     from forenotice.cluster.connection import Servers
 
-AGAIN_SECONDS = 2.0
-"""Until the next try when the client has given up: credentials that are refused may be renewed."""
+LOOK_SECONDS = 1.0
+"""How often we look whether the client is still connected: it does not always say so."""
 
 
 class LinkError(errors.UnavailableError):
     """The cluster cannot be reached."""
 
 
+class _Failure(msgspec.Struct):
+    description: str = ""
+
+
 class _Ack(msgspec.Struct):
     seq: int = 0
-    error: Mapping[str, object] | None = None
+    error: _Failure | None = None
 
 
 class Link:
@@ -36,7 +40,6 @@ class Link:
         self._name = name
         self._subjects = subjects
         self._client: Client | None = None
-        self._ended = asyncio.Event()
 
     @property
     def connected(self) -> bool:
@@ -46,33 +49,32 @@ class Link:
         """Be connected, for ever: `received` gets states as they are published, `connected` is called each time."""
         # Now, because guests are answered already: it takes longer to load than all the rest.
         connection = await asyncio.to_thread(importlib.import_module, "forenotice.cluster.connection")
+        lost = asyncio.Event()
 
         async def take(message: "Msg") -> None:
             received(message.data)
 
-        async def again() -> None:
-            connected()
+        async def end() -> None:
+            lost.set()
 
         while True:
-            self._ended.clear()
+            lost.clear()
+            # Another client each time: what the last one still had to send is not sent.
             self._client = await connection.connect(
-                self._servers(),
-                self._name,
-                self._subjects.inbox,
-                connected=again,
-                closed=self._end,
+                self._servers(), self._name, self._subjects.inbox, reconnect=False, closed=end
             )
-            await self._client.subscribe(self._subjects.live, cb=take)
-            connected()
-            await self._ended.wait()
-            await asyncio.sleep(AGAIN_SECONDS)
-
-    async def _end(self) -> None:
-        self._ended.set()
+            with contextlib.suppress(connection.Error):
+                await self._client.subscribe(self._subjects.live, cb=take)
+                connected()
+            while self.connected:
+                await wait(lost, LOOK_SECONDS)
+            await self.close()
 
     async def close(self) -> None:
         if self._client is not None:
-            await self._client.close()
+            # Nothing depends on how it ends.
+            with contextlib.suppress(Exception):
+                await self._client.close()
 
     async def store(self, subject: str, data: bytes, message_id: str, seconds: float) -> None:
         """Returns when a stream has it on disk. LinkError: it may have it, or not."""
@@ -84,7 +86,7 @@ class Link:
                 ack = msgspec.json.decode(reply, type=_Ack)
                 if ack.error is None and ack.seq:
                     return
-                reason = str(ack.error)
+                reason = ack.error.description if ack.error else "there is no stream for it"
             except (LinkError, msgspec.MsgspecError) as error:
                 reason = str(error)
             # A leader may be being elected. The same id is stored once.
@@ -119,3 +121,9 @@ class Link:
         except Exception as error:
             # The client's errors have several roots, and it may be closing.
             raise LinkError(f"The cluster did not answer: {str(error) or type(error).__name__}") from None
+
+
+async def wait(event: asyncio.Event, seconds: float) -> None:
+    """For so long at most."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)

@@ -23,8 +23,10 @@ class StatusServer:
         self._link = link
         self._guests = server
         self._server: asyncio.Server | None = None
+        self.at: Address | None = None
+        """Where it answers."""
 
-    async def start(self, at: Address) -> Address:
+    async def start(self, at: Address) -> None:
         try:
             self._server = await asyncio.start_server(self._serve, at.host, at.port, limit=REQUEST_BYTES)
         except OSError as error:
@@ -32,7 +34,7 @@ class StatusServer:
                 f"Metrics cannot be served at {at} ({error.strerror}): choose another with --metrics."
             ) from None
         host, port = self._server.sockets[0].getsockname()[:2]
-        return Address(host=host, port=port)
+        self.at = Address(host=host, port=port)
 
     async def stop(self) -> None:
         if self._server is not None:

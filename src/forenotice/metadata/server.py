@@ -142,6 +142,10 @@ class MetadataServer:
     def keep_to(self, timing: Timing) -> None:
         self._endpoint.listening.keep_to(timing)
 
+    def tell_polls(self) -> None:
+        """Those that are due, now; it is done once a minute anyway."""
+        self._endpoint.listening.flush()
+
     def add_headers(self, headers: bytes) -> None:
         """To every response, from the next second on; each with its line's end."""
         self._endpoint.headers = headers

@@ -27,6 +27,7 @@ MEASURING_ALL = "MEASURE_ALL" in os.environ
 PURE = tuple(Path(__file__).parent / room for room in ("core", "wire", "agent/rules"))
 """Tests of what holds itself to every branch. The tracer takes a third of the time: `make soak` measures the others."""
 LONGEST = (
+    "cluster/faults/test_faults.py",
     "machines/test_events.py",
     "machines/test_host_failure.py",
     "acceptance/test_two_servers.py",

@@ -1,0 +1,140 @@
+"""Whatever befalls a cluster: no 200 is forgotten, what has ended stays so, nothing begins early, and edges catch up.
+
+Real processes in network namespaces, guests and an operator who never rest. `FAULTS=500 SEED=7 make soak` has more.
+"""
+
+import os
+import random
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.acceptance.running import until
+from tests.cluster.faults import judge
+from tests.cluster.faults.cluster import ADDRESSES, FLEET, PATIENCE, PROBES, SPEED, cluster
+from tests.cluster.faults.convergence import converge, disagreements, restart
+from tests.cluster.faults.faults import FAULTS, Fault, cut_off
+from tests.cluster.faults.load import Load
+from tests.namespaces import require_namespaces
+
+SETTLE_SECONDS = 30.0
+COUNT = int(os.environ.get("FAULTS", "100"))
+EPISODE = 25
+"""Faults that one cluster bears."""
+SEED = int(os.environ.get("SEED", "0")) or random.SystemRandom().randrange(1, 2**32)
+
+# An operation's notice, a NATS server's election and a lease of the publisher take longer than most of these.
+LASTING: dict[str, float] = {
+    "NATS leader killed": 1,
+    "NATS follower killed": 1,
+    "PostgreSQL killed": 1,
+    "publishing serve killed": 1,
+    "edge killed": 1,
+    "NATS leader paused": 5,
+    "NATS follower paused": 2,
+    "PostgreSQL paused": 2,
+    "publishing serve paused": 7,
+    "edge paused": 2,
+    "NATS leader cut off": 4,
+    "centre cut off from NATS": 3,
+    "disk of NATS leader full": 3,
+    "older database restored while serve is stopped": 3,
+}
+
+
+@contextmanager
+def _loaded(seed: int) -> Iterator[Load]:
+    require_namespaces("nft", "setpriv")
+    # Not pytest's own folder: the path of a socket must be short, and PostgreSQL's user must get there.
+    with tempfile.TemporaryDirectory(prefix="nb-") as folder:
+        root = Path(folder)
+        root.chmod(0o711)
+        with cluster(root) as whole, Load(whole, seed).going_on() as load:
+            yield load
+
+
+def test_faults_of_every_kind(subtests: pytest.Subtests) -> None:
+    """One test, so that one worker has the one cluster."""
+    with _loaded(seed=20261118) as load:
+        for name, seconds in LASTING.items():
+            with subtests.test(name):
+                _bear(load, [FAULTS[name]], seconds)
+        with subtests.test("edge cut off"):
+            _cut_off_an_edge(load)
+        _require_effort(load)
+
+
+def _cut_off_an_edge(load: Load) -> None:
+    """What it has not shown waits for it."""
+    whole, vm = load.cluster, PROBES["host-2"]
+    with cut_off(whole.edges["host-2"].machine):
+        event = until(lambda: restart(whole, vm), what="a restart is accepted")
+        until(lambda: _waits_for_edge(load, event), what="its NotBefore has passed, and the edge is waited for")
+        assert any(problem.startswith(vm) for problem in disagreements(whole))
+    _judge(load, healed=time.monotonic())
+    until(lambda: whole.get(f"/v1/events/{event}")["status"] != "Scheduled", what="now it has started")
+
+
+def _waits_for_edge(load: Load, event: str) -> bool:
+    return "the edge of host host-2 has not shown it" in str(load.cluster.get(f"/v1/events/{event}/explanation"))
+
+
+def _require_effort(load: Load) -> None:
+    """Guests and the operator have done what they are there for."""
+    journal = list(load.cluster.history())
+    actions = [entry["action"] for entry in journal]
+    approved = {entry["operation"] for entry in journal if entry["action"] == "event.approved"}
+    started = {entry["operation"] for entry in journal if entry["action"] == "operation.started"}
+    assert len(load.history.acknowledged) > 30
+    assert actions.count("vm.moved") > 3
+    assert actions.count("event.canceled") > 3
+    assert len(started - approved) > 3, "some start by expiry"
+    assert {vm for vm, seen in load.history.seen.items() if len(seen) > 3} == set(ADDRESSES)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("episode", range(-(-COUNT // EPISODE)))
+def test_faults_by_the_hundred(episode: int) -> None:
+    chance = random.Random(f"{SEED} {episode}")
+    done = 0
+    with _loaded(chance.randrange(2**32)) as load:
+        while done < min(EPISODE, COUNT - episode * EPISODE):
+            faults = [chance.choice(list(FAULTS.values()))]
+            if chance.random() < 0.3:
+                faults += [fault for fault in [chance.choice(list(FAULTS.values()))] if not fault.of & faults[0].of]
+            seconds = chance.choice([0.2, 1, 3, 8, 14]) * chance.uniform(0.5, 1.5)
+            took = _bear(load, faults, seconds)
+            done += len(faults)
+            names = " and ".join(fault.name for fault in faults)
+            print(f"SEED={SEED}, episode {episode}: {names} for {seconds:.1f} s, well again after {took:.1f} s")
+
+
+def _bear(load: Load, faults: Sequence[Fault], seconds: float) -> float:
+    with ExitStack() as stack:
+        for fault in faults:
+            stack.enter_context(fault.begin(load))
+        threading.Event().wait(seconds)
+    return _judge(load, healed=time.monotonic())
+
+
+def _judge(load: Load, healed: float) -> float:
+    """The seconds that it took until all was well again."""
+    took = converge(load, healed)
+    load.check()
+    history = load.history.copy()
+
+    def settled() -> list[dict[str, Any]]:
+        journal = list(load.cluster.history())
+        return [] if judge.outstanding(history, journal) else journal
+
+    # What a process has taken and not acknowledged comes again to another.
+    journal = until(settled, SETTLE_SECONDS, lambda: f"effect of {judge.outstanding(history, load.cluster.history())}")
+    found = judge.violations(history, journal, FLEET, speed=SPEED, patience=PATIENCE)
+    assert found == []
+    assert [defect for each in (*load.cluster.serves, *load.cluster.edges.values()) for defect in each.defects] == []
+    return took

@@ -17,7 +17,7 @@ from nats.aio.client import Client
 from nats.js.api import ConsumerConfig, DiscardPolicy, RePublish, RetentionPolicy, StorageType, StreamConfig
 from nats.js.errors import APIError
 from tests.cluster.users import NOW, centre, connected
-from tests.nats_servers import NatsServers, nats_servers
+from tests.nats_servers import LOOK_SECONDS, NatsServers, nats_servers
 
 from forenotice.clock import Clock, SystemClock
 from forenotice.cluster import check, monitoring, streams
@@ -43,8 +43,15 @@ class Cluster:
         return run(self.known, self.keys.system_credentials if system else None, clock)
 
     async def ensure(self) -> None:
+        """As the service does: servers that have just met may not know of each other's disks."""
+        deadline = time.monotonic() + SECONDS
         async with centre(self.servers.urls, self.keys) as client:
-            await streams.ensure(client.jetstream(), streams.REPLICAS)
+            while True:
+                try:
+                    return await streams.ensure(client.jetstream(), streams.REPLICAS)
+                except APIError:
+                    assert time.monotonic() < deadline
+                    await asyncio.sleep(LOOK_SECONDS)
 
 
 @pytest.fixture(scope="module")

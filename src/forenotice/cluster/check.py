@@ -1,24 +1,19 @@
 """`forenotice cluster check`: what is right with NATS, what is wrong, and what to do about it."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from nats.aio.client import Client
-from nats.errors import Error
 
 from forenotice.clock import Clock
-from forenotice.cluster import monitoring, streams
+from forenotice.cluster import connection, monitoring, streams
 from forenotice.cluster.connection import Servers
 from forenotice.cluster.monitoring import Group, Seen, SeenServers, Server, Stream
 from forenotice.cluster.subjects import CENTRE_INBOX, CONSUMER, DOCS, UP
 from forenotice.core import errors
 
-CONNECT_SECONDS = 5.0
 OLDEST = (2, 12)
 """Of the servers' versions that are supported."""
 PAYLOAD = 1 << 20
@@ -50,39 +45,10 @@ async def check(servers: Servers, system: Path | None, clock: Clock) -> Checked:
     return Checked(ok=all(finding.ok is not False for finding in findings), findings=findings)
 
 
-@asynccontextmanager
-async def once(servers: Servers, inbox: str = "_INBOX") -> AsyncIterator[Client]:
-    """A client that does not try again. UnavailableError: it could not connect, or what was done with it failed."""
-    reasons: list[str] = []
-
-    async def failed(error: Exception) -> None:
-        reasons.append(str(error) or type(error).__name__)
-
-    client = Client()
-    try:
-        async with asyncio.timeout(CONNECT_SECONDS):
-            await client.connect(
-                **servers.options(),
-                inbox_prefix=inbox,
-                allow_reconnect=False,
-                max_reconnect_attempts=1,
-                reconnect_time_wait=0,
-                error_cb=failed,
-            )
-        reasons.clear()
-        yield client
-    except (Error, OSError, TimeoutError) as error:
-        raise errors.UnavailableError(reasons[-1] if reasons else str(error) or type(error).__name__) from None
-    finally:
-        # One that has not begun to connect cannot be closed.
-        with suppress(AssertionError):
-            await client.close()
-
-
 async def _of_service(servers: Servers, clock: Clock) -> list[Finding]:
     place = ""
     try:
-        async with once(servers, CENTRE_INBOX) as client:
+        async with connection.once(servers, CENTRE_INBOX) as client:
             place = client.connected_url.netloc.rpartition("@")[2] if client.connected_url else ""
             seen = await monitoring.look(client, clock)
     except errors.UnavailableError as error:
@@ -121,7 +87,7 @@ async def _of_servers(servers: Servers, system: Path | None, clock: Clock) -> li
             )
         ]
     try:
-        async with once(msgspec.structs.replace(servers, credentials=system)) as client:
+        async with connection.once(msgspec.structs.replace(servers, credentials=system)) as client:
             return list(judge_servers(await monitoring.look_at_servers(client, clock)))
     except errors.UnavailableError as error:
         return [

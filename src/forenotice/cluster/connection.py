@@ -3,8 +3,8 @@
 import asyncio
 import random
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from forenotice.settings import EndpointSettings, NatsSettings
 PING_SECONDS = 3
 PINGS_UNANSWERED = 2
 """A connection that is cut silently counts as lost after less than ten seconds."""
-CONNECT_SECONDS = 2
+CONNECT_SECONDS, ONCE_SECONDS = 2, 5.0
 RECONNECT_SECONDS = (0.3, 1.2)
 """Drawn once for each process, so that those which lost their server together do not come back together."""
 
@@ -102,7 +102,7 @@ async def connect(
 
     async def again() -> None:
         failures.over()
-        log.info("Connected to NATS", action="nats.connected", server=_place(client))
+        log.info("Connected to NATS", action="nats.connected", server=place(client))
 
     async def gone() -> None:
         reason = str(client.last_error or "")
@@ -141,5 +141,33 @@ async def connect(
             return client
 
 
-def _place(client: Client) -> str:
+@asynccontextmanager
+async def once(servers: Servers, inbox: str = "_INBOX") -> AsyncIterator[Client]:
+    """A client for one visit. UnavailableError: it could not connect, or what was done with it failed, and why."""
+    reasons: list[str] = []
+
+    async def failed(error: Exception) -> None:
+        reasons.append(str(error) or type(error).__name__)
+
+    client, options = Client(), servers.options()
+    try:
+        async with asyncio.timeout(ONCE_SECONDS):
+            await client.connect(
+                **options,
+                inbox_prefix=inbox,
+                error_cb=failed,
+                allow_reconnect=False,
+                max_reconnect_attempts=1,
+                reconnect_time_wait=0,
+            )
+        reasons.clear()
+        yield client
+    except (Error, OSError, TimeoutError) as error:
+        raise errors.UnavailableError(reasons[-1] if reasons else str(error) or type(error).__name__) from None
+    finally:
+        with suppress(Exception):
+            await client.close()
+
+
+def place(client: Client) -> str:
     return client.connected_url.netloc.rpartition("@")[2] if client.connected_url else ""

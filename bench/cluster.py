@@ -1,64 +1,51 @@
 """Edges behind three NATS servers: how soon guests are told, and what an edge, a state and a beat cost."""
 
-import http.client
-import json
-import os
 import random
 import re
 import select
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median, quantiles
 from tempfile import TemporaryDirectory
 
 import msgspec
-from tests.nats_servers import NatsServers, nats_servers
 
-from bench import fleets, guests, machine, polls, report, servers
+from bench import edges, fleets, guests, machine, nats_cluster, polls, report, servers
 from bench.effort import Effort
+from bench.nats_cluster import HOST, Cluster, Operator
 from bench.servers import Server
 from forenotice.centre import host_states
 from forenotice.cluster import messages
-from forenotice.cluster.keys import Keys
 from forenotice.cluster.messages import HostState
 from forenotice.core.operations import Kind
 from forenotice.core.reconciliation import FleetSpec
 from forenotice.metadata.published import PublishedFleet
 from forenotice.service import maintenance
 from forenotice.service.calls import SYSTEM
-from forenotice.views.maintenance import Operation, Operations
 
-HOST = "host-0"
 VMS = fleets.PER_HOST
 TOLD_P50, TOLD_P99 = 0.010, 0.100
 APPROVED_P50 = 0.015
 RESIDENT_MIB, REST_PERCENT = 45.0, 0.5
 POLLS_FACTOR = 0.95
 FIRST_ANSWER = 0.2
-ANNOUNCED_SECONDS = 10.0
 MANY_POLLS = 500
 """A second, at an edge, while its service is watched."""
 GROWTH_PERCENT = 0.3
 """Of a core: what counts as no growth."""
-SETTLED_SECONDS = 15
-"""An edge has beaten, and told who was heard."""
 STATES = 50
 """So often one is made and applied; the median counts."""
-PATIENCE = 300.0
 
 _ETAG = re.compile(rb"ETag: (\S+)\r\n")
 
 
 def measure(effort: Effort) -> list[report.Row]:
-    return [*_state(), *_one_edge(effort), *_many_edges(effort)]
+    return [*_state(), *_one_edge(effort), *edges.measure(effort)]
 
 
 # One state
@@ -99,80 +86,22 @@ def _median_ms(work: Callable[[], object]) -> float:
     return 1000 * median(taken)
 
 
-# Three NATS servers, a service, an edge
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
-    directory: Path
-    nats: NatsServers
-    keys: Keys
-
-    @property
-    def flags(self) -> tuple[str, ...]:
-        return tuple(part for url in self.nats.urls for part in ("--nats", url))
-
-    def enrol(self, host: str) -> Path:
-        file = self.directory / "credentials" / f"{host}.creds"
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(self.keys.enrol(host, datetime.now(UTC)).credentials)
-        return file
-
-    @contextmanager
-    def service(self, spec: FleetSpec) -> Iterator[Server]:
-        data = self.directory / "serve"
-        fleets.make(data, spec)
-        credentials = ("--nats-credentials", str(self.keys.centre_credentials))
-        with servers.forenotice(data, *self.flags, *credentials, address=fleets.address(0)) as server:
-            servers.await_control(server)
-            yield server
-
-    @property
-    def token(self) -> str:
-        return (self.directory / "serve" / "admin.token").read_text().strip()
-
-    def nats_cpu_seconds(self) -> float:
-        return sum(machine.cpu_seconds(each.process.pid) for each in self.nats)
-
-    def nats_resident_bytes(self) -> int:
-        return sum(machine.resident_bytes(each.process.pid) for each in self.nats)
-
-
-@contextmanager
-def _cluster() -> Iterator[Cluster]:
-    """NATS's servers are on all cores: in real life they are not where the others are."""
-    with TemporaryDirectory(prefix="forenotice-bench-") as directory, ExitStack() as stack:
-        root = Path(directory)
-        keys = Keys.make(root / "keys", datetime.now(UTC))
-        with machine.all_cores():
-            nats = stack.enter_context(nats_servers(root, 3, keys=keys))
-        yield Cluster(directory=root, nats=nats, keys=keys)
-
-
-@contextmanager
-def _edge(data: Path, credentials: Path, nats: Sequence[str]) -> Iterator[Server]:
-    port, status = servers.free_port(), servers.free_port()
-    command = [
-        *(sys.executable, "-m", "forenotice", "edge", "run", "--host", HOST, "--data", str(data)),
-        *("--metadata", f"127.0.0.1:{port}", "--metrics", f"127.0.0.1:{status}", *nats),
-        *("--nats-credentials", str(credentials), "--guest-rate", servers.RATE, "--log-level", "error"),
-    ]
-    with servers.running("edge", command, port, status, fleets.address(0), 200) as server:
-        yield server
-
-
 def _one_edge(effort: Effort) -> Iterator[report.Row]:
-    with _cluster() as cluster, cluster.service(_one_host()) as service:
+    with nats_cluster.cluster() as cluster, cluster.service(_one_host()) as service:
         credentials, data = cluster.enrol(HOST), cluster.directory / "edge"
-        with _edge(data, credentials, cluster.flags) as edge, _operator(service, cluster.token) as operator:
+        with (
+            nats_cluster.edge(data, credentials, cluster.flags) as edge,
+            nats_cluster.operator(service, cluster.token) as operator,
+        ):
             yield from _changes(operator, service, edge, effort)
             yield from _approvals(operator, service, edge, effort)
+            yield _killed(cluster, service, edge)
             yield from _rest(service, edge, effort)
             yield _polls(service, edge, effort)
         starts = []
         for _ in range(effort.starts):
             nowhere = ("--nats", f"nats://127.0.0.1:{servers.free_port()}")
-            with _edge(data, credentials, nowhere) as edge:
+            with nats_cluster.edge(data, credentials, nowhere) as edge:
                 starts.append(edge.first_answer_seconds)
     yield report.within(
         "restarted edge without NATS, to its first answer",
@@ -207,7 +136,7 @@ class Told:
         return self.at_edge - min(self.returned, self.at_service)
 
 
-def _changes(operator: "Operator", service: Server, edge: Server, effort: Effort) -> Iterator[report.Row]:
+def _changes(operator: Operator, service: Server, edge: Server, effort: Effort) -> Iterator[report.Row]:
     """One VM after the other polls at both until it is restarted; in the next round the restarts are cancelled."""
     pause = random.Random(0)
     told: list[Told] = []
@@ -228,7 +157,7 @@ def _changes(operator: "Operator", service: Server, edge: Server, effort: Effort
         told.append(Told(*(moment - begin for moment in moments)))
         answer = operator.receive()
         if operations.pop(vm, None) is None:
-            operations[vm] = _scheduled(answer).id
+            operations[vm] = nats_cluster.scheduled(answer).id
     for operation in operations.values():
         operator.send_cancel(operation)
         operator.receive()
@@ -282,13 +211,13 @@ def _readable_at(sockets: Sequence[socket.socket]) -> list[float]:
 # Approvals
 
 
-def _approvals(operator: "Operator", service: Server, edge: Server, effort: Effort) -> Iterator[report.Row]:
+def _approvals(operator: Operator, service: Server, edge: Server, effort: Effort) -> Iterator[report.Row]:
     """Those of a host update, by every other VM at its edge, by the rest at the service. One never approves."""
     taken: dict[str, list[float]] = {service.name: [], edge.name: []}
     sources = [fleets.address(number) for number in range(VMS)]
     while len(taken[edge.name]) < effort.changes:
         operator.send_schedule(Kind.HOST_UPDATE, [HOST])
-        made = _scheduled(operator.receive())
+        made = nats_cluster.scheduled(operator.receive())
         events = {event.resources[0]: event.id for event in made.events}
         with guests.connected(service.port, sources) as here, guests.connected(edge.port, sources) as there:
             _await_shown(there[0], events["vm-0"])
@@ -327,6 +256,33 @@ def _approve(connection: socket.socket, event: str) -> float:
     return taken
 
 
+# Failures
+
+
+def _killed(cluster: Cluster, service: Server, edge: Server) -> report.Row:
+    """Each of NATS's servers in turn, and at the same moment somebody restarts a VM."""
+    taken = []
+    for vm, server in enumerate(cluster.nats):
+        with (
+            guests.connected(edge.port, [fleets.address(vm)]) as (guest,),
+            nats_cluster.operator(service, cluster.token) as operator,
+        ):
+            _poll_until_changed(guest)
+            server.kill()
+            begin = time.perf_counter()
+            operator.send_schedule(Kind.RESTART, [f"vm-{vm}"])
+            operator.receive()
+            taken.append(_readable_at([guest])[0] - begin)
+        with machine.all_cores():
+            server.start()
+        cluster.await_health()
+    return report.Row(
+        what="a NATS server killed, to a guest behind an edge that is told of what comes next, worst of three",
+        measured=f"{max(taken):.1f} s",
+        reference=f"best {min(taken):.2f} s",
+    )
+
+
 # Rest, and polls
 
 
@@ -359,7 +315,7 @@ def _rest(service: Server, edge: Server, effort: Effort) -> Iterator[report.Row]
 
 def _shares(observed: Sequence[Server], seconds: int) -> list[float]:
     """Percent of a core of each, once it has settled."""
-    time.sleep(min(SETTLED_SECONDS, seconds))
+    time.sleep(min(nats_cluster.SETTLED_SECONDS, seconds))
     before, begin = [each.cpu_seconds() for each in observed], time.perf_counter()
     time.sleep(seconds)
     taken = time.perf_counter() - begin
@@ -396,126 +352,3 @@ def _polls(service: Server, edge: Server, effort: Effort) -> report.Row:
             rates[server.name].append(polls.wrk(server, effort.seconds).per_second)
     ours, theirs = median(rates[edge.name]), median(rates[service.name])
     return report.at_least("keep-alive polls at an edge, against serve", ours, theirs, POLLS_FACTOR, "{:,.0f}/s")
-
-
-# Many edges
-
-
-def _many_edges(effort: Effort) -> Iterator[report.Row]:
-    hosts = [f"host-{number}" for number in range(effort.edges)]
-    with _cluster() as cluster, cluster.service(fleets.standalone(len(hosts) * VMS, VMS)) as service:
-        for host in hosts:
-            cluster.enrol(host)
-        alone, resident = _costs(service, cluster, effort), cluster.nats_resident_bytes()
-        with _simulated(cluster) as ask:
-            ask("shown")
-            together = _costs(service, cluster, effort)
-            connected = cluster.nats_resident_bytes() - resident
-            with _operator(service, cluster.token) as operator:
-                begin = time.monotonic()
-                operator.send_schedule(Kind.HOST_UPDATE, hosts)
-                operator.receive()
-            returned = time.monotonic() - begin
-            shown = [moment - begin for moment in ask("announced")]
-    what = f"{len(hosts):,} simulated edges"
-    yield report.within(
-        f"{what}: host update over all, {len(hosts) * VMS:,} VMs, to the last one announced",
-        max(shown),
-        ANNOUNCED_SECONDS,
-        "{:.1f} s",
-        reference=f"the command {returned:.1f} s, the first {min(shown):.1f} s, half {median(shown):.1f} s",
-    )
-    for whose, before, after in zip(("serve", "three NATS servers"), alone, together, strict=True):
-        yield report.Row(
-            what=f"{what} at rest: CPU of {whose}, of one core",
-            measured=f"{after:.1f} %",
-            reference=f"{before:.1f} % without",
-        )
-    yield report.Row(
-        what=f"{what}: memory of NATS's servers for each",
-        measured=f"{connected / len(hosts) / 1024:.0f} KiB",
-        reference=f"{resident / len(cluster.nats) / machine.MIB:.0f} MiB each without",
-    )
-
-
-def _costs(service: Server, cluster: Cluster, effort: Effort) -> list[float]:
-    """Percent of a core."""
-    time.sleep(min(SETTLED_SECONDS, effort.idle_seconds))
-    before, begin = (service.cpu_seconds(), cluster.nats_cpu_seconds()), time.perf_counter()
-    time.sleep(effort.idle_seconds)
-    taken = time.perf_counter() - begin
-    after = (service.cpu_seconds(), cluster.nats_cpu_seconds())
-    return [100 * (now - then) / taken for then, now in zip(before, after, strict=True)]
-
-
-@contextmanager
-def _simulated(cluster: Cluster) -> Iterator[Callable[[str], list[float]]]:
-    """Edges of all hosts with credentials; gives when each began to show what it shows, once all are as asked."""
-    command = [
-        sys.executable,
-        "-m",
-        "bench.edges",
-        *cluster.flags,
-        "--credentials",
-        str(cluster.directory / "credentials"),
-    ]
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("FORENOTICE_")}
-    process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    stdin, stdout = process.stdin, process.stdout
-
-    def ask(what: str) -> list[float]:
-        stdin.write(f"{what}\n")
-        stdin.flush()
-        if not select.select([stdout], [], [], PATIENCE)[0]:
-            raise TimeoutError(f"not all edges are {what} after {PATIENCE:.0f} s")
-        moments: list[float] = json.loads(stdout.readline())
-        return moments
-
-    try:
-        yield ask
-    finally:
-        process.kill()
-        process.wait()
-        stdin.close()
-        stdout.close()
-
-
-class Operator:
-    """Commands on one connection, which can be sent without waiting for the answer."""
-
-    def __init__(self, port: int, token: str) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
-        self._head = f"Host: 127.0.0.1\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n"
-
-    def send_schedule(self, kind: Kind, names: Sequence[str]) -> None:
-        self._send("/v1/operations", json.dumps({"kind": kind, "names": names}))
-
-    def send_cancel(self, operation: str) -> None:
-        self._send(f"/v1/operations/{operation}/cancel", "")
-
-    def receive(self) -> bytes:
-        response = http.client.HTTPResponse(self.socket)
-        response.begin()
-        answer = response.read()
-        if response.status not in (200, 201):
-            raise RuntimeError(f"a command was answered {response.status}: {answer[:500]!r}")
-        return answer
-
-    def _send(self, path: str, body: str) -> None:
-        head = f"POST {path} HTTP/1.1\r\n{self._head}Content-Length: {len(body)}\r\n\r\n"
-        self.socket.sendall((head + body).encode())
-
-
-def _scheduled(answer: bytes) -> Operation:
-    return msgspec.json.decode(answer, type=Operations).operations[0]
-
-
-@contextmanager
-def _operator(service: Server, token: str) -> Iterator[Operator]:
-    operator = Operator(service.control, token)
-    try:
-        yield operator
-    finally:
-        operator.socket.close()

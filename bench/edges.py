@@ -1,110 +1,104 @@
-"""Edges by the thousand in one process, `python -m bench.edges`: each has all of an edge but listeners and a disk."""
+"""A thousand simulated edges: a host update over all of their hosts, and what they cost at rest."""
 
-import argparse
-import asyncio
 import json
+import os
+import select
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from datetime import datetime
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from statistics import median
 
-import msgspec
+from bench import fleets, machine, nats_cluster, report
+from bench.effort import Effort
+from bench.fleets import PER_HOST
+from bench.nats_cluster import PATIENCE, Cluster
+from bench.servers import Server
+from forenotice.core.operations import Kind
 
-from forenotice import logs, settings
-from forenotice.edge.daemon import Edge
-from forenotice.edge.follower import Follower
-from forenotice.edge.state_file import StateFile
-from forenotice.metadata.options import Options
-from forenotice.metadata.published import PublishedFleet
-from forenotice.metadata.server import new_event_loop
-from forenotice.publication import Publication
-from forenotice.runtime import Runtime
-from forenotice.settings import EdgeSettings, LogFormat, LogLevel
-
-AT_ONCE = 50
-"""Edges that connect at the same time."""
-LOOK_SECONDS = 0.02
+ANNOUNCED_SECONDS = 10.0
 
 
-class NotedFleet(PublishedFleet):
-    """Notes when it began to show what it shows."""
-
-    since = 0.0
-    is_announced = False
-    """Whether every scope has an event."""
-
-    def put_everything(self, published: Sequence[Publication]) -> None:
-        super().put_everything(published)
-        announced = bool(published) and all(each.document and each.document.events for each in published)
-        if announced is not self.is_announced or not self.since:
-            self.is_announced, self.since = announced, time.monotonic()
-
-
-class NoFile(StateFile):
-    """A thousand hosts do not share one disk."""
-
-    def read(self) -> tuple[bytes, datetime] | None:
-        return None
-
-    def write(self, data: bytes) -> None: ...
-
-
-class SimulatedEdge(Edge):
-    def __init__(self, settings: EdgeSettings, options: Options, runtime: Runtime) -> None:
-        super().__init__(settings, options, runtime)
-        self.fleet = NotedFleet()
-        self._follower = Follower(
-            settings.host, self.fleet, NoFile(settings.directory), runtime.clock, self.server.keep_to
+def measure(effort: Effort) -> Iterator[report.Row]:
+    hosts = [f"host-{number}" for number in range(effort.edges)]
+    with (
+        nats_cluster.cluster() as cluster,
+        cluster.service(fleets.standalone(len(hosts) * PER_HOST, PER_HOST)) as service,
+    ):
+        for host in hosts:
+            cluster.enrol(host)
+        alone, resident = _costs(service, cluster, effort), cluster.nats_resident_bytes()
+        with _simulated(cluster) as ask:
+            ask("shown")
+            together = _costs(service, cluster, effort)
+            connected = cluster.nats_resident_bytes() - resident
+            with nats_cluster.operator(service, cluster.token) as operator:
+                begin = time.monotonic()
+                operator.send_schedule(Kind.HOST_UPDATE, hosts)
+                operator.receive()
+            returned = time.monotonic() - begin
+            shown = [moment - begin for moment in ask("announced")]
+    what = f"{len(hosts):,} simulated edges"
+    yield report.within(
+        f"{what}: host update over all, {len(hosts) * PER_HOST:,} VMs, to the last one announced",
+        max(shown),
+        ANNOUNCED_SECONDS,
+        "{:.1f} s",
+        reference=f"the command {returned:.1f} s, the first {min(shown):.1f} s, half {median(shown):.1f} s",
+    )
+    for whose, before, after in zip(("serve", "three NATS servers"), alone, together, strict=True):
+        yield report.Row(
+            what=f"{what} at rest: CPU of {whose}, of one core",
+            measured=f"{after:.1f} %",
+            reference=f"{before:.1f} % without",
         )
-
-    @property
-    def is_connected(self) -> bool:
-        return self._link.connected
-
-    async def simulate(self) -> None:
-        """What `run` does without listeners."""
-        await asyncio.gather(
-            self._link.run(self._follower.offer, self._connected), self._follower.run(), self._read(), self._beat()
-        )
+    yield report.Row(
+        what=f"{what}: memory of NATS's servers for each",
+        measured=f"{connected / len(hosts) / 1024:.0f} KiB",
+        reference=f"{resident / len(cluster.nats) / machine.MIB:.0f} MiB each without",
+    )
 
 
-async def _run(nats: Sequence[str], credentials: Sequence[Path]) -> None:
-    """For each line that is read, says with one when it has become true of all edges."""
-    edges, running = [], []
-    runtime, shared = Runtime(), settings.load_edge({"edge_host": "host", "nats": nats}, {})
-    for number, file in enumerate(credentials, 1):
-        own = msgspec.structs.replace(shared, host=file.stem, nats_credentials=file)
-        edges.append(SimulatedEdge(own, Options.of(own), runtime))
-        running.append(asyncio.create_task(edges[-1].simulate()))
-        if number % AT_ONCE == 0:
-            await _until(edges, lambda each: each.is_connected)
-    asked: dict[str, Callable[[SimulatedEdge], bool]] = {
-        "connected": lambda each: each.is_connected,
-        "shown": lambda each: each.fleet.since > 0,
-        "announced": lambda each: each.fleet.is_announced,
-    }
-    while line := await asyncio.to_thread(sys.stdin.readline):
-        await _until(edges, asked[line.strip()])
-        print(json.dumps([each.fleet.since for each in edges]), flush=True)
-    for task in running:
-        task.cancel()
+def _costs(service: Server, cluster: Cluster, effort: Effort) -> list[float]:
+    """Percent of a core."""
+    time.sleep(min(nats_cluster.SETTLED_SECONDS, effort.idle_seconds))
+    before, begin = (service.cpu_seconds(), cluster.nats_cpu_seconds()), time.perf_counter()
+    time.sleep(effort.idle_seconds)
+    taken = time.perf_counter() - begin
+    after = (service.cpu_seconds(), cluster.nats_cpu_seconds())
+    return [100 * (now - then) / taken for then, now in zip(before, after, strict=True)]
 
 
-async def _until(edges: Sequence[SimulatedEdge], holds: Callable[[SimulatedEdge], bool]) -> None:
-    while not all(map(holds, edges)):  # noqa: ASYNC110
-        await asyncio.sleep(LOOK_SECONDS)
+@contextmanager
+def _simulated(cluster: Cluster) -> Iterator[Callable[[str], list[float]]]:
+    """Edges of all hosts with credentials; gives when each began to show what it shows, once all are as asked."""
+    command = [
+        sys.executable,
+        "-m",
+        "bench.simulated_edges",
+        *cluster.flags,
+        "--credentials",
+        str(cluster.directory / "credentials"),
+    ]
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("FORENOTICE_")}
+    process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    stdin, stdout = process.stdin, process.stdout
 
+    def ask(what: str) -> list[float]:
+        stdin.write(f"{what}\n")
+        stdin.flush()
+        if not select.select([stdout], [], [], PATIENCE)[0]:
+            raise TimeoutError(f"not all edges are {what} after {PATIENCE:.0f} s")
+        moments: list[float] = json.loads(stdout.readline())
+        return moments
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="bench.edges", description=__doc__)
-    parser.add_argument("--nats", action="append", required=True)
-    parser.add_argument("--credentials", type=Path, required=True, help="a directory with HOST.creds of each")
-    given = parser.parse_args()
-    logs.configure(LogLevel.ERROR, LogFormat.CONSOLE)
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(_run(given.nats, sorted(given.credentials.glob("*.creds"))))
-
-
-if __name__ == "__main__":
-    main()
+    try:
+        yield ask
+    finally:
+        process.kill()
+        process.wait()
+        stdin.close()
+        stdout.close()

@@ -35,4 +35,4 @@ def test_edges_are_listed_shown_and_forgotten(fleet: Run, module_control: Contro
     )
     assert fleet("edge", "show", "host-a", "--json").json["behind"] == 4
     assert fleet("edge", "forget", "host-b").out == "The edge of host host-b is forgotten.\n"
-    assert "host 'host-b' has no edge" in fleet("edge", "show", "host-b").err
+    assert "host 'host-b' has no edge: see `forenotice edge list`" in fleet("edge", "show", "host-b").err

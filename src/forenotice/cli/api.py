@@ -30,7 +30,7 @@ ADVICE_SECONDS = 2
 """Seconds that looking for advice on an error may take."""
 MOST_NAMES = 1000
 LISTS = {
-    **{noun: f"{noun} list" for noun in ("vm", "host", "group", "subscription", "token")},
+    **{noun: f"{noun} list" for noun in ("vm", "host", "edge", "group", "subscription", "token")},
     "hosts": "host list",
     **{noun: f"{noun} list --all" for noun in ("event", "operation", "rollout")},
 }

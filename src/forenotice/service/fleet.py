@@ -66,7 +66,7 @@ def forget_edge(service: Service, call: Call, host: str) -> Removed:
 
     def work(unit: UnitOfWork) -> Removed:
         if not unit.transaction.edges.of([host]):
-            raise errors.NotFoundError(f"host {host!r} has no edge", host=host)
+            raise errors.NotFoundError(f"host {host!r} has no edge", edge=host)
         unit.transaction.edges.forget(host)
         draft = unit.load(call)
         draft.note("edge.forgotten", host=host)

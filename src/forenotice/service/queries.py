@@ -97,7 +97,7 @@ def edges(
 def edge(service: Service, host: str) -> Edge:
     found = service.edges.find(host)
     if found is None:
-        raise errors.NotFoundError(f"host {host!r} has no edge", host=host)
+        raise errors.NotFoundError(f"host {host!r} has no edge", edge=host)
     return found
 
 

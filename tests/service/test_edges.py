@@ -282,12 +282,10 @@ def test_what_an_edge_has_not_shown_starts_when_it_has(site: Site) -> None:
     assert said.waiting_for[0]["host"] == "a"
     tenant = Access(role=Role.TENANT, scopes=of_scopes("vm:db")).scopes
     limited = queries.explain_event(site.service, event, tenant)
-    assert limited.sentence == (
-        "It waits for guests to see it, because their host's edge has not shown it until 2026-01-05 12:30:02 UTC."
-    )
+    assert limited.sentence == ("It waits for the edge of its host to show it to guests until 2026-01-05 12:30:02 UTC.")
     assert "host" not in limited.waiting_for[0]
     assert wording.sentence(site.rig.entries()[-1]) == (
-        "The operation could not start yet: it waits for guests to see it, because their host's edge has not shown it."
+        "The operation could not start yet: it waits for the edge of its host to show it to guests."
     )
     site.service.nudge.clear()
     site.beat("a", at=START)

@@ -23,7 +23,7 @@ PHRASES: Mapping[str, tuple[str, str]] = {
     "approval": ("an approval", "your approval ({name})"),
     "notice": ("its full notice, because its scope is not listening",) * 2,
     "start-up": ("guests to see it, because the service has just started",) * 2,
-    "edge": ("guests to see it, because their host's edge has not shown it",) * 2,
+    "edge": ("the edge of its host to show it to guests",) * 2,
     "clock": ("its full notice, because the clock jumped ahead",) * 2,
     "update-domain": ("another update domain", "your other update domain in {name}, which is down"),
     "vm-busy": ("another operation on a VM to end", "another operation on {vm} to end"),

@@ -44,6 +44,7 @@ for _vm, _address in ADDRESSES.items():
 
 class Cluster:
     def __init__(self, root: Path, stack: ExitStack) -> None:
+        self.root = root
         self.env = environment(root)
 
         def machine(number: int) -> Machine:
@@ -106,17 +107,22 @@ class Cluster:
         )
         Serve.token = made.stdout.strip()
         self._start(stack, *self.serves)
-        _wait_until_ready(*self.nats, *self.serves)
+        self.wait_until_ready(*self.nats, *self.serves)
         said = self.serves[0].command("POST", "/v1/fleet", FLEET, seconds=30)
         assert said.status == 200, said
         # A beat from a host that the fleet does not have yet counts for nothing, and the next one takes its time.
         self._start(stack, *self.edges.values())
-        _wait_until_ready(*self.edges.values())
+        self.wait_until_ready()
 
     def _start(self, stack: ExitStack, *processes: Process) -> None:
         for process in processes:
             stack.callback(process.kill)
             process.start()
+
+    def wait_until_ready(self, *processes: Process) -> None:
+        """These, or all."""
+        for process in processes or (*self.nats, self.postgres, *self.serves, *self.edges.values()):
+            process.wait_until_ready()
 
     # Who does what
 
@@ -169,11 +175,6 @@ class Cluster:
             page = self.get(f"/v1/history?limit=500&after={position}")
             yield from page["items"]
             position = page["next"]
-
-
-def _wait_until_ready(*processes: Process) -> None:
-    for process in processes:
-        process.wait_until_ready()
 
 
 @contextmanager

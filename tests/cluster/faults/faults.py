@@ -1,4 +1,4 @@
-"""What can befall a cluster: each fault lasts as long as its context."""
+"""What can befall a cluster: each fault lasts as long as its context; what it ended then runs, but may not be ready."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +27,6 @@ def killed(process: Process) -> Iterator[None]:
         yield
     finally:
         process.start()
-        process.wait_until_ready()
 
 
 @contextmanager
@@ -60,7 +59,6 @@ def full(node: Nats) -> Iterator[None]:
         node.disk.free()
         node.terminate()
         node.start()
-        node.wait_until_ready()
 
 
 class Restoring(StrEnum):
@@ -90,8 +88,6 @@ def restored(load: Load, how: Restoring) -> Iterator[None]:
     for serve in cluster.serves:
         if not serve.runs:
             serve.start()
-    for serve in cluster.serves:
-        serve.wait_until_ready()
 
 
 def _follower(cluster: Cluster) -> Nats:

@@ -6,6 +6,7 @@ import pwd
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -79,16 +80,14 @@ class Process:
             self._process = None
 
     def pause(self) -> None:
-        for process in self._all():
-            os.kill(process, signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        for process in reversed(self._all()):
-            os.kill(process, signal.SIGCONT)
+        self._signal(signal.SIGCONT)
 
-    def _all(self) -> list[int]:
+    def _signal(self, number: signal.Signals) -> None:
         assert self._process is not None
-        return [self._process.pid]
+        self._process.send_signal(number)
 
     @property
     def log(self) -> str:
@@ -181,17 +180,24 @@ class Postgres(Process):
         """With all its children, which would otherwise take their time."""
         if self.runs:
             self.pause()
-            children = self._all()[1:]
+            children = self._children()
             super().kill()
             for child in children:
-                os.kill(child, signal.SIGKILL)
+                with suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGKILL)
             until(lambda: not any(Path(f"/proc/{child}/exe").exists() for child in children), 10)
 
-    def _all(self) -> list[int]:
-        (postmaster,) = super()._all()
-        # It starts no more of them once it is stopped.
-        children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
-        return [postmaster, *map(int, children)]
+    def _signal(self, number: signal.Signals) -> None:
+        super()._signal(number)
+        for child in self._children():
+            with suppress(ProcessLookupError):
+                os.kill(child, number)
+
+    def _children(self) -> list[int]:
+        """All of them, if it is paused: it makes no more then."""
+        assert self._process is not None
+        own = self._process.pid
+        return [*map(int, Path(f"/proc/{own}/task/{own}/children").read_text().split())]
 
     def execute(self, *commands: str) -> None:
         where = f"postgresql://postgres@/postgres?host={self._sockets}"

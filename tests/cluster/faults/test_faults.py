@@ -3,8 +3,10 @@
 Real processes in network namespaces, guests and an operator who never rest. `FAULTS=500 SEED=7 make soak` has more.
 """
 
+import json
 import os
 import random
+import shutil
 import tempfile
 import threading
 import time
@@ -28,42 +30,45 @@ EPISODE = 25
 """Faults that one cluster bears."""
 SEED = int(os.environ.get("SEED", "0")) or random.SystemRandom().randrange(1, 2**32)
 
-# An operation's notice, a NATS server's election and a lease of the publisher take longer than most of these.
-LASTING: dict[str, float] = {
-    "NATS leader killed": 1,
-    "NATS follower killed": 1,
-    "PostgreSQL killed": 1,
-    "publishing serve killed": 1,
-    "edge killed": 1,
-    "NATS leader paused": 5,
-    "NATS follower paused": 2,
-    "PostgreSQL paused": 2,
-    "publishing serve paused": 7,
-    "edge paused": 2,
-    "NATS leader cut off": 4,
-    "centre cut off from NATS": 3,
-    "disk of NATS leader full": 3,
-    "older database restored while serve is stopped": 3,
-}
+# An election in NATS takes four seconds or more, the lease of the `serve` that publishes lasts six.
+ROUNDS: Sequence[tuple[float, Sequence[str]]] = (
+    (1, ["NATS leader killed"]),
+    (1, ["NATS follower killed", "edge killed"]),
+    (1, ["PostgreSQL killed"]),
+    (1, ["publishing serve killed"]),
+    (5, ["NATS leader paused"]),
+    (2, ["PostgreSQL paused", "edge paused"]),
+    (7, ["publishing serve paused", "NATS follower paused"]),
+    (3, ["NATS leader cut off"]),
+    (2, ["centre cut off from NATS"]),
+    (2, ["disk of NATS leader full"]),
+    (2, ["older database restored while serve is stopped"]),
+)
+"""Seconds that they last, and which."""
 
 
 @contextmanager
-def _loaded(seed: int) -> Iterator[Load]:
+def _loaded(seed: int, kept: Path) -> Iterator[Load]:
+    """`kept`: where all logs and the last journal are left."""
     require_namespaces("nft", "setpriv")
     # Not pytest's own folder: the path of a socket must be short, and PostgreSQL's user must get there.
     with tempfile.TemporaryDirectory(prefix="nb-") as folder:
         root = Path(folder)
         root.chmod(0o711)
-        with cluster(root) as whole, Load(whole, seed).going_on() as load:
-            yield load
+        try:
+            with cluster(root) as whole, Load(whole, seed).going_on() as load:
+                yield load
+        finally:
+            for file in (*root.glob("*/log"), *root.glob("journal.json")):
+                shutil.copy(file, kept / "-".join(file.relative_to(root).parts))
 
 
-def test_faults_of_every_kind(subtests: pytest.Subtests) -> None:
+def test_faults_of_every_kind(subtests: pytest.Subtests, tmp_path: Path) -> None:
     """One test, so that one worker has the one cluster."""
-    with _loaded(seed=20261118) as load:
-        for name, seconds in LASTING.items():
-            with subtests.test(name):
-                _bear(load, [FAULTS[name]], seconds)
+    with _loaded(20261118, tmp_path) as load:
+        for seconds, names in ROUNDS:
+            with subtests.test(" and ".join(names)):
+                _bear(load, [FAULTS[name] for name in names], seconds)
         with subtests.test("edge cut off"):
             _cut_off_an_edge(load)
         _require_effort(load)
@@ -71,6 +76,7 @@ def test_faults_of_every_kind(subtests: pytest.Subtests) -> None:
 
 def _cut_off_an_edge(load: Load) -> None:
     """What it has not shown waits for it."""
+    print("edge cut off", end="", flush=True)
     whole, vm = load.cluster, PROBES["host-2"]
     with cut_off(whole.edges["host-2"].machine):
         event = until(lambda: restart(whole, vm), what="a restart is accepted")
@@ -99,32 +105,34 @@ def _require_effort(load: Load) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("episode", range(-(-COUNT // EPISODE)))
-def test_faults_by_the_hundred(episode: int) -> None:
+def test_faults_by_the_hundred(episode: int, tmp_path: Path) -> None:
     chance = random.Random(f"{SEED} {episode}")
     done = 0
-    with _loaded(chance.randrange(2**32)) as load:
+    with _loaded(chance.randrange(2**32), tmp_path) as load:
         while done < min(EPISODE, COUNT - episode * EPISODE):
             faults = [chance.choice(list(FAULTS.values()))]
             if chance.random() < 0.3:
                 faults += [fault for fault in [chance.choice(list(FAULTS.values()))] if not fault.of & faults[0].of]
+            # A backup is made while all is well.
+            faults.sort(key=lambda fault: len(fault.of), reverse=True)
             seconds = chance.choice([0.2, 1, 3, 8, 14]) * chance.uniform(0.5, 1.5)
-            took = _bear(load, faults, seconds)
+            print(f"SEED={SEED}, episode {episode}: ", end="", flush=True)
+            _bear(load, faults, seconds)
             done += len(faults)
-            names = " and ".join(fault.name for fault in faults)
-            print(f"SEED={SEED}, episode {episode}: {names} for {seconds:.1f} s, well again after {took:.1f} s")
 
 
-def _bear(load: Load, faults: Sequence[Fault], seconds: float) -> float:
+def _bear(load: Load, faults: Sequence[Fault], seconds: float) -> None:
+    print(f"{' and '.join(fault.name for fault in faults)} for {seconds:.1f} s", end="", flush=True)
     with ExitStack() as stack:
         for fault in faults:
             stack.enter_context(fault.begin(load))
         threading.Event().wait(seconds)
-    return _judge(load, healed=time.monotonic())
+    load.cluster.wait_until_ready()
+    _judge(load, healed=time.monotonic())
 
 
-def _judge(load: Load, healed: float) -> float:
-    """The seconds that it took until all was well again."""
-    took = converge(load, healed)
+def _judge(load: Load, healed: float) -> None:
+    print(f", well again after {converge(load, healed):.1f} s", flush=True)
     load.check()
     history = load.history.copy()
 
@@ -134,7 +142,7 @@ def _judge(load: Load, healed: float) -> float:
 
     # What a process has taken and not acknowledged comes again to another.
     journal = until(settled, SETTLE_SECONDS, lambda: f"effect of {judge.outstanding(history, load.cluster.history())}")
+    (load.cluster.root / "journal.json").write_text(json.dumps(journal))
     found = judge.violations(history, journal, FLEET, speed=SPEED, patience=PATIENCE)
     assert found == []
     assert [defect for each in (*load.cluster.serves, *load.cluster.edges.values()) for defect in each.defects] == []
-    return took

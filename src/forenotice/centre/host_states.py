@@ -34,12 +34,11 @@ def read(reader: Reader, hosts: Collection[str], now: datetime, speed: float) ->
     for event in world.events.values():
         if event.ended_at is None:
             # Who approved it is nobody's business on that host.
-            live.setdefault(event.scope, []).append(replace(event, approved_by=None))
+            live.setdefault(event.scope, []).append(replace(event, approved_by=None) if event.approved_by else event)
         else:
             ended.setdefault(event.scope, []).append(
                 EndedEvent(id=event.id, scope=event.scope, ended_at=event.ended_at)
             )
-    shown = {key: documents.document(scope, live.get(key, ())) for key, scope in world.scopes.items()}
     placed: dict[str, dict[str, list[Vm]]] = {host: {} for host in hosts}
     for vm in world.vms.values():
         placed[vm.host].setdefault(vm.scope, []).append(vm)
@@ -50,7 +49,7 @@ def read(reader: Reader, hosts: Collection[str], now: datetime, speed: float) ->
             position=fence.position,
             at=at,
             speed=speed,
-            scopes=tuple([publication.of(world.scopes[key], vms, shown[key].events) for key, vms in scopes.items()]),
+            scopes=tuple([publication.of(world.scopes[key], vms, live.get(key, ())) for key, vms in scopes.items()]),
             ended=tuple([each for key in scopes for each in ended.get(key, ())]),
         )
         for host, scopes in placed.items()

@@ -4,13 +4,16 @@ ENVIRONMENT := .venv/.installed
 PURE := */forenotice/core/*,*/forenotice/wire/*,*/forenotice/agent/rules/*
 
 .DEFAULT_GOAL := help
-.PHONY: help serve lab test check bench soak wheel clean
+.PHONY: help serve cluster lab test check bench soak wheel clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1	\2/p' Makefile
 
 serve: $(ENVIRONMENT) ## run the service with a small demonstration fleet (ARGS='--speed 10' adds flags)
 	@.venv/bin/forenotice serve --demo $(ARGS)
+
+cluster: $(ENVIRONMENT) ## run a cluster on this machine: NATS, PostgreSQL, two services, three edges (ARGS='--speed 10' adds flags)
+	@.venv/bin/forenotice cluster demo $(ARGS)
 
 lab: $(ENVIRONMENT) ## run real VMs on this machine, with the service (ARGS='--vms 5' adds flags); `forenotice lab down` ends them
 	@scripts/system-packages lab

@@ -117,7 +117,7 @@ def test_the_readme_starts_with_the_two_commands_and_names_only_targets_that_exi
 
 def test_every_target_makes_its_own_environment() -> None:
     makefile = (ROOT / "Makefile").read_text()
-    assert targets() == {"help", "serve", "lab", "test", "check", "bench", "soak", "wheel", "clean"}
+    assert targets() == {"help", "serve", "cluster", "lab", "test", "check", "bench", "soak", "wheel", "clean"}
     for target in targets() - {"help", "clean"}:
         assert re.search(rf"^{target}: \$\(ENVIRONMENT\)", makefile, re.MULTILINE), target
 

@@ -11,19 +11,19 @@ from forenotice.core import errors
 
 
 @contextmanager
-def held(directory: Path, database: Path | None = None) -> Iterator[None]:
-    """Make the directory and lock it against other services until the process ends."""
+def held(directory: Path, database: Path | None = None, *, by: str = "serve") -> Iterator[None]:
+    """Make the directory and lock it against others until the process ends; `by` is the command that does."""
     with ExitStack() as stack:
-        stack.enter_context(_held(directory))
+        stack.enter_context(_held(directory, by))
         elsewhere = database and database.resolve().parent
         if elsewhere and elsewhere.is_dir() and elsewhere != directory.resolve():
             # Perhaps another service's directory: on SQLite, two services would not see each other's changes.
-            stack.enter_context(_held(elsewhere))
+            stack.enter_context(_held(elsewhere, by))
         yield
 
 
 @contextmanager
-def _held(directory: Path) -> Iterator[None]:
+def _held(directory: Path, by: str) -> Iterator[None]:
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -36,7 +36,7 @@ def _held(directory: Path) -> Iterator[None]:
     try:
         if not all(_lock(one) for one in both):
             raise errors.ConflictError(
-                f"another `forenotice serve` uses the data directory {directory}: stop it, or give another with --data"
+                f"another `forenotice {by}` uses the data directory {directory}: stop it, or give another with --data"
             )
         yield
     finally:

@@ -39,7 +39,7 @@ clock accept
 guest events|approve|doctor
 agent run|check|status
 edge run|list|show|forget|enrol|revoke|rotate
-cluster init|check
+cluster init|check|demo
 emulate
 emulator state|play|event|events|explain|wait|approve|cancel
 emulator advance|step|pause|resume|fault|faults|requests|endpoint|reset

@@ -93,7 +93,8 @@ def test_a_file_may_hold_switches_and_the_settings_of_every_command(tmp_path: Pa
     assert settings.load(flags, {}).demo is True
     operator = settings.load_operator(flags, {"FORENOTICE_DATA": "/d"})
     assert (operator.control_url, operator.token) == ("https://nb.example", "fn_x")
-    assert operator.directories == (Path("/d"), Path("/d/demo"), Path("/d/lab"))
+    kept = ("", "demo", "lab", "cluster/serve-1", "cluster/serve-2")
+    assert operator.directories == tuple(Path("/d", name) for name in kept)
     assert settings.load_guest(flags, {}).endpoint == "http://[::1]:8254"
 
 
@@ -358,6 +359,7 @@ def test_the_page_shows_the_table_as_it_is() -> None:
         (table.SERVE, settings.Settings),
         (table.OPERATOR, settings.OperatorSettings),
         (table.NATS, settings.NatsSettings),
+        (table.CLUSTER_DEMO, settings.ClusterDemoSettings),
         (table.GUEST, settings.GuestSettings),
         (table.AGENT, settings.AgentSettings),
         (table.EMULATE, settings.EmulatorSettings),

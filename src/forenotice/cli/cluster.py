@@ -2,18 +2,21 @@
 
 import asyncio
 import os
+import shlex
+import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from forenotice import settings
+from forenotice import control_socket, settings
 from forenotice.cli import commands
 from forenotice.cli.commands import UsageError, argument, command, option
 from forenotice.cli.output import Output
+from forenotice.cli.server import server_packages
 from forenotice.clock import SystemClock
 from forenotice.core import errors
 from forenotice.settings import table
@@ -129,3 +132,38 @@ def _show(out: Output, checked: "Checked") -> None:
     counts = [(word, sum(finding.ok is ok for finding in checked.findings)) for ok, word in WORDS.items()]
     out.line()
     out.line(f"{len(checked.findings)} checks: {', '.join(f'{count} {word}' for word, count in counts if count)}.")
+
+
+@command(app, "demo", make=Cluster, rows=table.CLUSTER_DEMO)
+def demo(ctx: Cluster) -> None:
+    """Run NATS, PostgreSQL, two services and three edges on this machine until Ctrl-C, and print what to try.
+
+    Linux only. DATA/cluster/cluster.json has the processes and their addresses; each demo starts afresh.
+    """
+    found = settings.load_cluster_demo(ctx.flags, os.environ)
+    with server_packages(), cluster_packages():
+        from forenotice.cluster import demo as running
+        from forenotice.cluster import tour
+    for other in found.others:
+        if control_socket.is_in(other) and control_socket.answers(other):
+            raise errors.ConflictError(
+                f"a `forenotice serve` runs in {other}, and commands would reach it instead of the cluster: stop it "
+                "first, or give another directory with --data"
+            )
+    is_usual = found.data == table.DATA.read(table.DATA.default or "")
+    variables = "" if is_usual else f"{table.DATA.variable}={shlex.quote(str(found.data.absolute()))} "
+
+    def say(line: str) -> None:
+        # The terminal may have been closed.
+        with suppress(OSError):
+            if not ctx.out.json:
+                sys.stdout.write(f"{line}\n")
+                sys.stdout.flush()
+
+    def ready(cluster: "running.Cluster", link: str) -> None:
+        if ctx.out.json:
+            ctx.out.data(cluster)
+            sys.stdout.flush()
+        say(tour.text(cluster, link, variables))
+
+    running.run(found, say, ready)

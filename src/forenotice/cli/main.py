@@ -41,7 +41,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "guest": ("guest.app", "Inside a VM: list its events, approve them, find what is wrong."),
     "agent": ("agent.app", "The agent in a VM: prepares for events, approves them, recovers afterwards."),
     "edge": ("edge.app", "Edges: run one on a host, list, forget; make, renew and revoke their credentials."),
-    "cluster": ("cluster.app", "The cluster through which the service reaches its edges: keys for NATS."),
+    "cluster": (
+        "cluster.app",
+        "The cluster through which the service reaches its edges: keys for NATS, what is wrong with it, a demo.",
+    ),
     "emulate": ("emulator.emulate", "Emulate the platform for guests, by a scenario or as you drive it, until Ctrl-C."),
     "emulator": ("emulator.app", "Drive a running emulator: events, time, faults."),
     "lab": ("lab.app", "Real VMs on this machine: libvirt hosts, guests that poll and approve, and the service."),

@@ -32,6 +32,8 @@ FORMER_DATABASE = "notbefore.db"
 """The file's name before the project was renamed; a directory that has it is used as it is."""
 PASSWORD = re.compile(r"\w+://[^/@]*:[^/@]*@|.*[?&]password=")
 """In the address of a database."""
+CLUSTER_DEMO, CLUSTER_SERVICES = "cluster", ("serve-1", "serve-2")
+"""In the data directory: of `forenotice cluster demo`, and there of its services."""
 BURST = 4
 """Seconds' worth of requests that a VM may send at once."""
 
@@ -132,7 +134,7 @@ class EdgeSettings(EndpointSettings, frozen=True, kw_only=True):
 
     host: str
     stale_after: timedelta
-    edge_metrics: Address | None
+    edge_metrics: Address
 
     @property
     def directory(self) -> Path:
@@ -163,7 +165,26 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def directories(self) -> tuple[Path, ...]:
-        """Of the service, of its demo, and of its lab."""
+        """Of the service, of its demo, of its lab, and of the demo of a cluster."""
+        cluster = self.data / CLUSTER_DEMO
+        return (self.data, self.data / "demo", self.data / "lab", *(cluster / name for name in CLUSTER_SERVICES))
+
+
+class ClusterDemoSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What `forenotice cluster demo` needs to know."""
+
+    data: Path
+    control: Address
+    speed: float
+    config: Path | None
+
+    @property
+    def directory(self) -> Path:
+        return (self.data / CLUSTER_DEMO).absolute()
+
+    @property
+    def others(self) -> tuple[Path, ...]:
+        """Directories of services that commands would find before the demo's."""
         return (self.data, self.data / "demo", self.data / "lab")
 
 
@@ -291,6 +312,7 @@ def _load(kind: type[S], rows: Sequence[Setting], flags: Flags, environ: Mapping
 
 load_operator = partial(_load, OperatorSettings, table.OPERATOR)
 load_lab = partial(_load, LabSettings, table.LAB)
+load_cluster_demo = partial(_load, ClusterDemoSettings, table.CLUSTER_DEMO)
 load_guest = partial(_load, GuestSettings, table.GUEST)
 load_agent = partial(_load, AgentSettings, table.AGENT)
 load_emulator = partial(_load, EmulatorSettings, table.EMULATE)

@@ -160,6 +160,12 @@ EDGE = (
         help="Where the edge answers /metrics and /readyz."),
 )
 NATS = (*(setting for setting in SERVE if setting.name.startswith("nats")), CONFIG)
+CLUSTER_DEMO = (
+    DATA,
+    replace(CONTROL, in_file=False, default="127.0.0.1:0", help="Where the first service answers operators."),
+    replace(SPEED, in_file=False, help="Divide every duration of the demo's services by this."),
+    CONFIG,
+)
 LAB = (
     DATA,
     CONTROL,
@@ -173,8 +179,7 @@ OPERATOR = (
         help="Where the control plane answers; if left out, the socket in the data directory, or with a token "
              "http://127.0.0.1:8255."),
     Setting("token", "TOKEN", values.token,
-        help="Bearer token; without it, the one in the data directory's admin.token, demo/admin.token or "
-             "lab/admin.token."),
+        help="Bearer token; without it, the one in admin.token of the data directory, its demo, lab or cluster."),
     Setting("control_ca", "FILE", values.path,
         help="PEM file with the CA of the control plane's certificate, if the system does not know it."),
     CONTROL_WITHOUT_TLS,

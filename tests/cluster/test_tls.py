@@ -52,6 +52,7 @@ def test_the_service_and_edges_connect_with_certificates(
     keys: Keys, servers: NatsServers, server: Certificate, client: Certificate, tmp_path: Path
 ) -> None:
     file = tmp_path / "edge.creds"
+    file.touch(0o600)
     file.write_text(keys.enrol(HOST, NOW).credentials)
 
     def by(credentials: Path) -> Servers:
@@ -71,7 +72,7 @@ def test_the_service_and_edges_connect_with_certificates(
             await service.close()
             await edge.close()
 
-    asyncio.run(work())
+    asyncio.run(asyncio.wait_for(work(), SECONDS))
 
 
 def connects(servers: Servers, seconds: float = SECONDS) -> None:
@@ -121,4 +122,18 @@ def test_certificates_that_cannot_be_used_are_refused(server: Certificate, clien
         Servers(urls=(), certificate=client.file, key=server.key),
     ):
         with pytest.raises(errors.RefusedError, match="certificates cannot be used"):
+            wrong.options()
+
+
+def test_secrets_that_others_could_read_are_refused(keys: Keys, client: Certificate, tmp_path: Path) -> None:
+    credentials, key = tmp_path / "shared.creds", tmp_path / "shared.key"
+    credentials.write_text(keys.enrol(HOST, NOW).credentials)
+    key.write_bytes(client.key.read_bytes())
+    for path in (credentials, key):
+        path.chmod(0o644)
+    for wrong in (
+        Servers(urls=(), credentials=credentials),
+        Servers(urls=(), certificate=client.file, key=key),
+    ):
+        with pytest.raises(errors.RefusedError, match="can be read by other users"):
             wrong.options()

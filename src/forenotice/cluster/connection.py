@@ -12,6 +12,7 @@ import msgspec
 from nats.aio.client import Client
 from nats.errors import Error as Error
 
+from forenotice import secret_files
 from forenotice.core import errors
 from forenotice.failures import Failures
 from forenotice.logs import log
@@ -62,6 +63,8 @@ class Servers(msgspec.Struct, frozen=True, kw_only=True):
         try:
             context = ssl.create_default_context(cafile=self.ca)
             if self.certificate is not None:
+                if self.key is not None:
+                    secret_files.read(self.key, "the key for NATS", links=True)
                 context.load_cert_chain(self.certificate, self.key)
         except (OSError, ssl.SSLError) as error:
             raise errors.RefusedError(f"NATS's certificates cannot be used: {error}") from None
@@ -70,10 +73,7 @@ class Servers(msgspec.Struct, frozen=True, kw_only=True):
 
 def _require_credentials(path: Path) -> None:
     """The client would read on for ever in a file without a JWT."""
-    try:
-        found = path.read_bytes()
-    except OSError as error:
-        raise errors.RefusedError(f"the credentials for NATS cannot be read: {error}") from None
+    found = secret_files.read(path, "the credentials for NATS", links=True)
     if b"BEGIN NATS USER JWT" not in found or b"BEGIN USER NKEY SEED" not in found:
         raise errors.RefusedError(f"the credentials for NATS {path} lack a JWT or a seed: enrol the host anew")
 

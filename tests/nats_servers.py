@@ -53,7 +53,7 @@ class NatsServer:
             )
 
     def wait_until_ready(self, peers: int = 1) -> None:
-        """It answers; in a cluster of this many, JetStream has a leader, too."""
+        """It answers; in a cluster of this many, JetStream has a leader, too, but may still refuse what is first."""
         deadline = time.monotonic() + SECONDS
         while not self._is_ready(peers):
             assert self.process.poll() is None, self.log

@@ -58,7 +58,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     unlimited = msgspec.structs.replace(permissions.EDGE, pub=EVERYTHING, sub=EVERYTHING)
     template = msgspec.json.encode(permissions.EDGE).replace(permissions.HOST.encode(), token(HOST).encode())
     found = {
-        "anything": credentials(_add_scope(keys, unlimited), HOST, jwt.User(version=2, issuer_account=edges)),
+        "anything": credentials(_add_signing_key(keys, unlimited), HOST, jwt.User(version=2, issuer_account=edges)),
         "beside_streams": credentials(service, HOST, user(msgspec.json.decode(template, type=jwt.Permissions))),
         "anything_beside_streams": credentials(service, HOST, user(unlimited)),
         "edge": keys.enrol(HOST, NOW).credentials,
@@ -72,12 +72,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         yield made
 
 
-def _add_scope(keys: Keys, template: jwt.Permissions) -> jwt.Key:
+def _add_signing_key(keys: Keys, template: jwt.Permissions) -> jwt.Key:
     """To the edges' account, beside the one that it has."""
     signer, claims = jwt.Key.make(jwt.ACCOUNT), account(keys, "edges")
     assert isinstance(claims.nats, jwt.Account)
-    scopes = (*claims.nats.signing_keys, jwt.Scope(key=signer.public, role="another", template=template))
-    changed = msgspec.structs.replace(claims, nats=msgspec.structs.replace(claims.nats, signing_keys=scopes))
+    signing_keys = (*claims.nats.signing_keys, jwt.SigningKey(key=signer.public, role="another", template=template))
+    changed = msgspec.structs.replace(claims, nats=msgspec.structs.replace(claims.nats, signing_keys=signing_keys))
     (keys.directory / "edges.jwt").write_text(jwt.sign(changed, signing_key(keys, "operator")))
     return signer
 

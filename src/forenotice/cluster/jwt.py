@@ -55,8 +55,8 @@ class Permissions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     payload: int = 0
 
 
-class Scope(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="user_scope"):
-    """A key that signs users who have the permissions of the template, and no others."""
+class SigningKey(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="user_scope"):
+    """Signs users of an account, who have the permissions of the template and no others."""
 
     key: str
     role: str
@@ -97,7 +97,7 @@ class Operator(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=
 class Account(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="account"):
     version: int = VERSION
     limits: Limits
-    signing_keys: tuple[Scope, ...] = ()
+    signing_keys: tuple[SigningKey, ...] = ()
     exports: tuple[Shared, ...] = ()
     imports: tuple[Shared, ...] = ()
     revocations: Mapping[str, int] = {}
@@ -105,11 +105,11 @@ class Account(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="
 
 
 class User(Permissions, frozen=True, kw_only=True, tag_field="type", tag="user"):
-    """One that a scope's key signs has the scope's permissions, and none of its own."""
+    """One that a signing key signs has the permissions of its template, and must have none of its own."""
 
     version: int
     issuer_account: str = ""
-    """If a scope's key signs it: whose scope it is."""
+    """Whose signing key it is, if one signs it."""
 
 
 class Claims(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

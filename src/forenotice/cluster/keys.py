@@ -13,10 +13,9 @@ from pathlib import Path
 
 import msgspec
 from nats.aio.client import Client
-from nats.errors import Error
 
 from forenotice import data_directory, secret_files
-from forenotice.cluster import jwt, permissions, subjects
+from forenotice.cluster import connection, jwt, permissions, subjects
 from forenotice.cluster.connection import Servers
 from forenotice.core import errors, fleet
 
@@ -26,7 +25,6 @@ SYNC_SECONDS = 2
 """Servers compare their accounts this often, so that one that was away learns of revocations."""
 FOR_EVER = 1 << 40
 """A revocation is of what was issued up to a time, and no key is used again."""
-CONNECT_SECONDS = 5.0
 PUSH_SECONDS = 3.0
 UPDATE, STATISTICS = "$SYS.REQ.CLAIMS.UPDATE", "$SYS.REQ.SERVER.PING.STATSZ"
 
@@ -109,7 +107,7 @@ class Keys:
             if revocations == claims.nats.revocations:
                 return text
             account = msgspec.structs.replace(claims.nats, revocations=revocations)
-            # Servers ignore one that is not newer than what they have.
+            # A server that was away would bring back what it has, if that were not older.
             issued = max(_seconds(now), claims.iat + 1)
             new = jwt.sign(
                 msgspec.structs.replace(claims, iat=issued, nats=account), jwt.Key(self._read("operator.seed"))
@@ -174,7 +172,7 @@ _JWTS = ("operator", "system", "forenotice", "edges")
 
 
 def _new_files(at: int) -> Mapping[str, str]:
-    """By their names; the key of the edges' account is not kept, as only the scope's key may sign its users."""
+    """By their names. The key of the edges' account itself is not kept: it could sign users with any permissions."""
     operator = jwt.Key.make(jwt.OPERATOR)
     system, service, edges, signer = (jwt.Key.make(jwt.ACCOUNT) for _ in range(4))
 
@@ -244,27 +242,8 @@ class _Taken(msgspec.Struct):
 
 async def push(account: str, servers: Servers) -> Sequence[str]:
     """Give an account's JWT to all servers; their names. UnavailableError: not all of them have it."""
-    reasons: list[str] = []
-
-    async def failed(error: Exception) -> None:
-        reasons.append(str(error) or type(error).__name__)
-
-    client = Client()
-    try:
-        async with asyncio.timeout(CONNECT_SECONDS):
-            await client.connect(
-                **servers.options(),
-                allow_reconnect=False,
-                max_reconnect_attempts=1,
-                reconnect_time_wait=0,
-                error_cb=failed,
-            )
+    async with connection.once(servers) as client:
         return await _push(client, account)
-    except (Error, OSError, TimeoutError) as error:
-        reason = reasons[-1] if reasons else str(error) or type(error).__name__
-        raise errors.UnavailableError(f"NATS cannot be told: {reason}") from None
-    finally:
-        await client.close()
 
 
 async def _push(client: Client, account: str) -> Sequence[str]:

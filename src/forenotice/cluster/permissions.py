@@ -10,7 +10,7 @@ ASK_SECONDS = 60
 """The service may reply to a question for this long."""
 
 HOST = "{{name()}}"
-"""In the scope's template: the name of the user, which is the host's token."""
+"""In a template: the name of the user, which is the host's token."""
 STATE = f"$JS.API.DIRECT.GET.{subjects.DOCS}.nb.docs"
 EDGE = jwt.Permissions(
     pub=jwt.Allowed(
@@ -65,8 +65,8 @@ def service_account() -> jwt.Account:
 
 def edges_account(service: str, signer: str) -> jwt.Account:
     """Whose users are signed by one key, which can give them an edge's permissions and no others."""
-    scope = jwt.Scope(key=signer, role="edge", template=EDGE)
+    signing_key = jwt.SigningKey(key=signer, role="edge", template=EDGE)
     imports = tuple(
         jwt.Shared(name=each.name, subject=each.subject, type=each.type, account=service) for each in SHARED
     )
-    return jwt.Account(limits=jwt.Limits(), signing_keys=(scope,), imports=imports)
+    return jwt.Account(limits=jwt.Limits(), signing_keys=(signing_key,), imports=imports)

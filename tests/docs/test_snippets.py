@@ -27,7 +27,16 @@ from tests.databases import new_sqlite
 from forenotice.emulator.scenarios import catalogue
 
 ROOT = Path(__file__).parents[2]
-STORIES = {"drivers.md", "inventory.md", "lab.md", "libvirt.md", "network.md", "quickstart-vm.md", "testing.md"}
+STORIES = {
+    "drivers.md",
+    "edges.md",
+    "inventory.md",
+    "lab.md",
+    "libvirt.md",
+    "network.md",
+    "quickstart-vm.md",
+    "testing.md",
+}
 """Pages with a test of their own."""
 EMULATED = {"emulator.md"}
 """Pages for whose reader an emulator runs."""

@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from forenotice import cluster, data_directory, garbage_collection, logs
 from forenotice import settings as all_settings
@@ -43,7 +43,7 @@ class Pace:
     timeout: float = 2.0
     beat: float = 10.0
     started: float = 1.0
-    """Between beats while a VM of the host is being acted on."""
+    """Between beats while a VM of the host is being acted on, or there is no state yet."""
     long_polls: float = 2.0
     """How long those of such VMs last: a guest that was paused or moved polls again soon after it is back."""
     age: float = 1.0
@@ -71,7 +71,7 @@ def run(settings: EdgeSettings) -> None:
     garbage_collection.raise_threshold()
     options = Options.of(settings)
     with (
-        data_directory.held(settings.directory),
+        data_directory.held(settings.directory, by="edge run"),
         asyncio.Runner(loop_factory=new_event_loop) as runner,
     ):
         runner.run(_serve(settings, options))
@@ -93,18 +93,18 @@ class Edge:
         self._runtime = runtime
         self._pace = pace
         self._subjects = Subjects.of(settings.host)
-        self._published = PublishedFleet()
-        self._published.loaded = False
+        self.published = PublishedFleet()
+        self.published.loaded = False
         self._follower = Follower(
             settings.host,
-            self._published,
+            self.published,
             StateFile(settings.directory),
             runtime.clock,
             lambda timing: self.server.keep_to(timing),
         )
         self._link = Link(self._servers, f"forenotice edge of {settings.host}", self._subjects)
         self.server = MetadataServer(
-            published=self._published,
+            published=self.published,
             upstream=EdgeUpstream(self._link, self._follower, self._subjects, options.limits, runtime.new_id),
             clock=runtime.clock,
             timing=Timing(),
@@ -115,21 +115,20 @@ class Edge:
         self._read_now = asyncio.Event()
 
     async def run(self, stopping: asyncio.Event) -> None:
-        self._follower.load()
-        self.server.start(self._settings.metadata)
-        if self._settings.edge_metrics:
+        tasks: list[asyncio.Task[Any]] = [asyncio.create_task(stopping.wait())]
+        try:
+            self._follower.load()
+            self.server.start(self._settings.metadata)
             await self.status.start(self._settings.edge_metrics)
-        log.info(
-            "Serving",
-            action="edge.started",
-            host=self._settings.host,
-            metadata=[str(each) for each in self.server.listening],
-            metrics=None if self.status.at is None else str(self.status.at),
-            position=self._follower.fence.position,
-        )
-        tasks = [
-            asyncio.create_task(work)
-            for work in (
+            log.info(
+                "Serving",
+                action="edge.started",
+                host=self._settings.host,
+                metadata=[str(each) for each in self.server.listening],
+                metrics=str(self.status.at),
+                position=self._follower.fence.position,
+            )
+            works = (
                 self._link.run(self._follower.offer, self._connected),
                 self._follower.run(),
                 self._read(),
@@ -137,21 +136,18 @@ class Edge:
                 self._tell_age(),
                 self._end_long_polls(),
             )
-        ]
-        stopped = asyncio.create_task(stopping.wait())
-        try:
-            await asyncio.wait({stopped, *tasks}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
+            tasks += [asyncio.create_task(work) for work in works]
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             log.info("Stopping", action="edge.stopping")
+        finally:
             await self.server.stop()
             await self.status.stop()
-            for task in (stopped, *tasks):
+            for task in tasks:
                 task.cancel()
             await self._link.close()
-        for task in tasks:
-            # None of them ends by itself: this tells why one did.
-            if task.done() and not task.cancelled():
-                task.result()
+        for task in done:
+            # None of the works ends by itself: this tells why one did.
+            task.result()
 
     def _servers(self) -> "Servers":
         from forenotice.cluster.connection import Servers
@@ -205,7 +201,7 @@ class Edge:
 
     async def _end_long_polls(self) -> None:
         while True:
-            self._published.end_long_polls(self._follower.started)
+            self.published.end_long_polls(self._follower.started)
             await asyncio.sleep(self._pace.long_polls)
 
     def _jitter(self) -> float:

@@ -4,14 +4,16 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
-from tests.acceptance.running import DEADLINE, ask, environment, run, until
+from tests.acceptance.running import DEADLINE, ask, environment, run, serving, until
+from tests.docs.test_snippets import IN_CLUSTER, PAGES, blocks
 
 from forenotice.cluster.demo import FILE, Cluster
 
@@ -121,6 +123,7 @@ def _follow(demo: Demo) -> None:
     (place, target) = re.findall(r"^  http://(\S+?)(/sign-in\?once=\S+)$", demo.output, re.MULTILINE)[0]
     assert ask(place, "GET", target, headers={"Accept": "text/html"}).status == 200
     lines = re.findall(r"^  (?!http)(.+)$", demo.output, re.MULTILINE)
+    _compare_with_docs(lines)
     events: dict[str, str] = {}
 
     def type_next(*, code: int = 0) -> str:
@@ -159,6 +162,46 @@ def _follow(demo: Demo) -> None:
     assert re.findall(r"^(host-\w)", edges, re.MULTILINE) == ["host-a", "host-b", "host-c"]
     assert re.search(rf"^wrong +NB_UP\.followers +NB_UP: {leader} ", type_next(code=1), re.MULTILINE)
     assert lines == []
+
+
+def _compare_with_docs(printed: Sequence[str]) -> None:
+    """The docs show some of these lines, in this order; only the numbers are of one run."""
+    places = [re.sub(r"(?<=127\.0\.0\.1:)\d+", "PORT", line) for line in printed]
+    plain = [re.sub(r"^(kill -\w+) \d+", r"\1 PID", line).partition("  #")[0] for line in places]
+    for page in PAGES:
+        for language, text in blocks(page):
+            if language == "sh" and text.startswith(IN_CLUSTER):
+                shown = text.removeprefix(IN_CLUSTER).splitlines()
+                left = iter(plain)
+                assert [line for line in shown if line not in left] == [], page
+
+
+def test_a_start_that_fails_says_why_and_leaves_nothing(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        at = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = run("forenotice", "cluster", "demo", "--control", at, env=environment(tmp_path))
+    assert done.returncode == 1
+    assert re.search(rf"^forenotice: serve-1 has ended: .*{at}.* \(see .*serve-1/log\)$", done.stderr, re.MULTILINE)
+    directory = tmp_path / ".local" / "share" / "forenotice" / "cluster"
+    assert [line for line in _command_lines() if str(directory) in line] == []
+    kept = msgspec.json.decode((directory / FILE).read_bytes(), type=Cluster)
+    assert (kept.ready, kept.processes, Path(kept.scratch).exists()) == (False, (), False)
+
+
+def test_files_of_others_are_not_removed(tmp_path: Path) -> None:
+    mine = tmp_path / "cluster" / "mine.txt"
+    mine.parent.mkdir(mode=0o700)
+    mine.touch()
+    done = run("forenotice", "cluster", "demo", "--data", str(tmp_path), env=environment(tmp_path))
+    assert (done.returncode, mine.exists()) == (1, True)
+    assert f"{mine.parent} has files that are not a demo's" in done.stderr
+
+
+def test_it_does_not_start_beside_a_service_that_commands_would_reach_instead(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        done = server.cli("cluster", "demo")
+    assert done.returncode == 1
+    assert f"a `forenotice serve` runs in {server.data}" in done.stderr
 
 
 def test_what_is_missing_is_said_with_the_command_that_installs_it(tmp_path: Path) -> None:

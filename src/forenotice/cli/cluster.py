@@ -134,7 +134,7 @@ def _show(out: Output, checked: "Checked") -> None:
     out.line(f"{len(checked.findings)} checks: {', '.join(f'{count} {word}' for word, count in counts if count)}.")
 
 
-@command(app, "demo", make=Cluster, rows=table.CLUSTER_DEMO)
+@command(app, "demo", make=Cluster, rows=table.CLUSTER_DEMO, shared=())
 def demo(ctx: Cluster) -> None:
     """Run NATS, PostgreSQL, two services and three edges on this machine until Ctrl-C, and print what to try.
 
@@ -156,14 +156,7 @@ def demo(ctx: Cluster) -> None:
     def say(line: str) -> None:
         # The terminal may have been closed.
         with suppress(OSError):
-            if not ctx.out.json:
-                sys.stdout.write(f"{line}\n")
-                sys.stdout.flush()
-
-    def ready(cluster: "running.Cluster", link: str) -> None:
-        if ctx.out.json:
-            ctx.out.data(cluster)
+            sys.stdout.write(f"{line}\n")
             sys.stdout.flush()
-        say(tour.text(cluster, link, variables))
 
-    running.run(found, say, ready)
+    running.run(found, say, lambda cluster, link: say(tour.text(cluster, link, variables)))

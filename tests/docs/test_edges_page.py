@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.acceptance.running import PROGRAMS, Said, ask, environment, until
 from tests.control import certificates
-from tests.docs.test_snippets import ROOT, blocks
+from tests.docs.test_snippets import IN_CLUSTER, ROOT, blocks
 from tests.nats_servers import PROGRAM as NATS_SERVER
 
 PAGE = ROOT / "docs" / "edges.md"
@@ -22,9 +22,10 @@ DATABASE = "postgresql://forenotice@db/forenotice"
 SERVERS = ("n1", "n2", "n3")
 MINE, CENTRE, HOST, GUEST = "your machine", "centre", "host-a", "web-0"
 SECONDS = 30.0
+DEMO = ("make cluster\n", IN_CLUSTER)
 TARGET = "/metadata/scheduledevents?api-version=2020-07-01"
 FILE = re.compile(r"# (\S+), on (.+)")
-PLACE = re.compile(r"# (?:as root, )?(?:on|in) (.+)")
+PLACE = re.compile(r"# (?:as root, )?(?:on|in) (your machine|centre|host-a|web-0)")
 SYSTEM_PATH = re.compile(r"(?<![\w./])/(?=(?:etc|opt|run|usr|var)/)")
 INSTALLED = (
     "/usr/bin/python3 -m venv /opt/forenotice",
@@ -248,7 +249,16 @@ def steps() -> Iterator[tuple[str, str, str]]:
         elif text.startswith(("pip ", "nats-server ")):
             yield "", "", text
         else:
-            assert language == "", f"nothing runs this: {text}"
+            assert text.startswith(DEMO) or "─" in text, f"nothing runs this: {text}"
+
+
+def test_what_is_tried_is_the_readmes() -> None:
+    """Which the demo's own test holds against what it prints."""
+    readme, page = ([text for _, text in blocks(each) if text.startswith(DEMO)] for each in (ROOT / "README.md", PAGE))
+    assert [text.startswith(IN_CLUSTER) for text in page] == [False, True]
+    assert page == readme
+    (started,) = re.findall(r"^cluster:.*\n\t@\.venv/bin/(.*) \$\(ARGS\)$", (ROOT / "Makefile").read_text(), re.M)
+    assert started == "forenotice cluster demo"
 
 
 def test_the_page_as_it_is_written(site: Site) -> None:

@@ -374,6 +374,8 @@ def test_space_that_is_used_up(seen: tuple[Seen, SeenServers]) -> None:
 
 def test_versions_that_are_too_old(seen: tuple[Seen, SeenServers]) -> None:
     assert judged(replace(seen[0], version="2.9.25")).keys() == {"version"}
+    assert judged(replace(seen[0], version="2.12.5")).keys() == {"version"}
+    assert not judged(replace(seen[0], version="2.12.6"))
     first, *others = seen[1].servers
     servers = replace(seen[1], servers=[replace(first, version="2.11.3-RC.1"), *others])
     (found,) = (each for each in check.judge_servers(servers) if not each.ok)

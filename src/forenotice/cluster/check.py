@@ -14,8 +14,8 @@ from forenotice.cluster.monitoring import Group, Seen, SeenServers, Server, Stre
 from forenotice.cluster.subjects import CENTRE_INBOX, CONSUMER, DOCS, UP
 from forenotice.core import errors
 
-OLDEST = (2, 12)
-"""Of the servers' versions that are supported."""
+OLDEST = (2, 12, 6)
+"""Of the servers' versions that are supported: older ones publish traces wherever an edge says (CVE-2026-33249)."""
 PAYLOAD = 1 << 20
 """Bytes: the state of a host with some 9,000 VMs, each with an event."""
 LEAST_LEFT = 0.1
@@ -103,7 +103,7 @@ async def _of_servers(servers: Servers, system: Path | None, clock: Clock) -> li
 # What the service can see
 
 
-UPGRADE = f"upgrade every server to {OLDEST[0]}.{OLDEST[1]} or newer"
+UPGRADE = f"upgrade every server to {'.'.join(map(str, OLDEST))} or newer"
 ENLARGE = "set `max_payload: 1MB` or more in the configuration of every server"
 MAKE_ROOM = "raise the limit, or use a larger disk: once it is full, the approvals of guests are refused"
 SET_CLOCKS = "let NTP set the clocks of all machines"
@@ -137,7 +137,7 @@ def _judged(name: str, ok: bool, sentence: str, remedy: str = "") -> Finding:
 
 
 def _is_supported(version: str) -> bool:
-    return tuple(int(part) for part in version.split(".")[:2]) >= OLDEST
+    return tuple(int(part) for part in version.partition("-")[0].split(".")) >= OLDEST
 
 
 def _has_room(used: int, most: int) -> bool:

@@ -159,4 +159,5 @@ def demo(ctx: Cluster) -> None:
             sys.stdout.write(f"{line}\n")
             sys.stdout.flush()
 
-    running.run(found, say, lambda cluster, link: say(tour.text(cluster, link, variables)))
+    with commands.using(found.directory, "used"):
+        running.run(found, say, lambda cluster, link: say(tour.text(cluster, link, variables)))

@@ -22,7 +22,7 @@ from forenotice.core.rollouts import GateResult
 from forenotice.drivers.call_queue import CallTerms
 from forenotice.failures import WITHIN_SECONDS, Liveness
 from forenotice.runtime import Runtime
-from forenotice.service import queries, results, rollouts, tick
+from forenotice.service import housekeeping, queries, results, rollouts, tick
 from forenotice.service.gates import Gates
 from forenotice.service.loops import Follower, Loop, watching_for_deaths
 from forenotice.service.rollouts import RolloutLoop
@@ -339,6 +339,22 @@ def test_a_follower_listens_anew_after_an_error_and_not_when_it_has_stopped(sqli
     assert not notifying.listens
 
 
+def test_an_epoch_that_began_before_it_listened_is_followed(sqlite_store: Store) -> None:
+    """As when two servers start after a restore: nobody was there to be told to read everything anew."""
+    rig = Rig(sqlite_store)
+    rig.add_group("one")
+    follower, before = Follower(rig.service, rig.service.refresh()), _tag(rig, "one")
+    housekeeping.begin_epoch(Rig(sqlite_store).service)
+    rig.service.store = cast(Store, Notifying(sqlite_store))
+    with running(follower):
+        wait_for(lambda: _tag(rig, "one") != before)
+
+
+def _tag(rig: Rig, group: str) -> str:
+    document = rig.published.by_key[f"group:{group}"].document
+    return "" if document is None else document.tag
+
+
 NEWEST = "position = (SELECT max(position) FROM journal)"
 
 
@@ -353,11 +369,6 @@ NEWEST = "position = (SELECT max(position) FROM journal)"
 def test_a_database_that_lost_entries_begins_an_epoch(migrated_postgres_url: str, lose: str) -> None:
     """As after a failover to a standby that was behind: what guests have seen must not come again as another thing."""
     with following(migrated_postgres_url) as (one, two):
-
-        def tag() -> str:
-            document = two.published.by_key["group:before"].document
-            return "" if document is None else document.tag
-
         one.add_group("lost")
         wait_for(lambda: "group:lost" in two.published.by_key)
         with psycopg.connect(migrated_postgres_url) as connection:
@@ -369,5 +380,5 @@ def test_a_database_that_lost_entries_begins_an_epoch(migrated_postgres_url: str
                 " WHERE datname = current_database() AND pid <> pg_backend_pid()"
             )
         wait_for(lambda: "group:lost" not in two.published.by_key)
-        wait_for(lambda: "." in tag())
+        wait_for(lambda: "." in _tag(two, "before"))
         assert two.actions()[-1] == "database.restored"

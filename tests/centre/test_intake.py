@@ -25,14 +25,13 @@ B = Subjects.of("host-b")
 async def taking(rig: Rig, bus: Bus) -> AsyncIterator[None]:
     intake = Intake(rig.service, bus.client, bus.js)
     await intake.start()
-    works = [asyncio.create_task(work) for work in (intake.store(), intake.follow_beats())]
+    storing = asyncio.create_task(intake.store())
     try:
         yield
     finally:
-        for work in works:
-            work.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await work
+        storing.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await storing
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:

@@ -84,7 +84,6 @@ class Centre:
                 for work in (
                     self._insist("publisher", lambda: self._publish(publisher, wake), for_ever=True),
                     self._insist("intake", intake.store, for_ever=True),
-                    self._insist("beats", intake.follow_beats, for_ever=True),
                     self._insist("edges", lambda: self._watch(client), for_ever=True),
                     self._closed.wait(),
                 )

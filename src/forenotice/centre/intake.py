@@ -1,7 +1,7 @@
 """Takes in what edges send: approvals and who was heard, beats, and questions."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -21,8 +21,6 @@ from forenotice.service.service import Service
 BATCH = 500
 FETCH_SECONDS = 5.0
 RETRY_SECONDS = 0.5
-BEATS = 1_000_000
-"""Hosts whose beats wait at most."""
 
 
 class Intake:
@@ -33,8 +31,6 @@ class Intake:
         self._client = client
         self._js = js
         self._guests = Guests(service)
-        self._beats: dict[str, Beat] = {}
-        self._beat_arrived = asyncio.Event()
         self._malformed = Failures()
 
     async def start(self) -> None:
@@ -59,21 +55,6 @@ class Intake:
             else:
                 for message in batch:
                     await message.ack()
-
-    async def follow_beats(self) -> None:
-        while True:
-            await self._beat_arrived.wait()
-            self._beat_arrived.clear()
-            beats, self._beats = self._beats, {}
-            try:
-                await asyncio.to_thread(self._note, beats)
-            except (errors.UnavailableError, errors.UnsoundError):
-                # The next one will do.
-                await asyncio.sleep(RETRY_SECONDS)
-
-    def _note(self, beats: Mapping[str, Beat]) -> None:
-        for host, beat in beats.items():
-            self._service.edges.beat(host, beat)
 
     async def _commit(self, batch: Sequence[Msg]) -> None:
         heard: list[tuple[str, Heard]] = []
@@ -113,9 +94,8 @@ class Intake:
         except MalformedError as error:
             self._log_malformed(host, error)
             return
-        if len(self._beats) < BEATS or host in self._beats:
-            self._beats[host] = beat
-            self._beat_arrived.set()
+        # Not in another thread: it asks no database, and there are thousands of them each second.
+        self._service.edges.beat(host, beat)
 
     async def _answer(self, message: Msg) -> None:
         host = host_of(message.subject)

@@ -15,7 +15,7 @@ import msgspec
 from tests.acceptance.running import DEADLINE, ask, environment, run, serving, until
 from tests.docs.test_snippets import IN_CLUSTER, PAGES, blocks
 
-from forenotice.cluster.demo import FILE, Cluster
+from forenotice.cluster.members import FILE, Cluster
 
 LAST = "Ctrl-C ends all of it."
 

@@ -23,8 +23,9 @@ import msgspec
 
 from forenotice import data_directory
 from forenotice.clock import SystemClock
-from forenotice.cluster import postgresql
+from forenotice.cluster import members, postgresql
 from forenotice.cluster.keys import Keys
+from forenotice.cluster.members import FILE, POSTGRESQL, Cluster, Member
 from forenotice.cluster.postgresql import PostgreSql
 from forenotice.cluster.subjects import UP
 from forenotice.core import errors
@@ -32,53 +33,18 @@ from forenotice.programs import background
 from forenotice.programs.background import Process
 from forenotice.settings import CLUSTER_SERVICES, ClusterDemoSettings
 
-FILE = "cluster.json"
 OWN = frozenset({"lock", f"{FILE}.new"})
 """What is there before there is a cluster."""
 HOST = "127.0.0.1"
 ANY_PORT = f"{HOST}:0"
-NATS, POSTGRESQL = ("nats-1", "nats-2", "nats-3"), "postgresql"
+NATS = ("nats-1", "nats-2", "nats-3")
 EDGES = {"host-a": "web-0", "host-b": "db", "host-c": "pool_4"}
 """Hosts with an edge, and the VM as which it takes whoever calls from an address that is no VM's."""
 START_SECONDS = 120.0
-STOP_SECONDS = 35.0
-"""A service takes at most 28 to stop."""
 ANSWER_SECONDS = 2.0
 LOOK, WATCH = 0.1, 0.5
 """Seconds between two looks, at the start and later."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-ENDING = (("edge-", "serve-"), ("nats-",), (POSTGRESQL,))
-"""The last to end are those that others need."""
-
-
-class Member(Process, frozen=True, kw_only=True):
-    """A process of the cluster."""
-
-    role: str
-    """`nats-1`, `postgresql`, `serve-1`, `edge-host-a` and so on; in the demo's directory, its own has this name."""
-    argv: tuple[str, ...]
-    """How it was started, and can be started again by hand."""
-    addresses: Mapping[str, str] = {}
-    """By who uses them: `clients`, `monitoring`, `operators`, `guests`, `metrics`."""
-
-
-class Cluster(msgspec.Struct, frozen=True, kw_only=True):
-    """What `cluster.json` says; a process is there before it begins."""
-
-    directory: str
-    scratch: str
-    """PostgreSQL's directory, whose path has to be short, and where another user has to get to."""
-    speed: float
-    ready: bool = False
-    leader: str = ""
-    """Which NATS server leads the stream of approvals; as long as the demo runs, it keeps this up to date."""
-    processes: tuple[Member, ...] = ()
-
-    def member(self, role: str) -> Member:
-        return next(each for each in self.processes if each.role == role)
-
-    def addresses(self, kind: str, roles: str) -> list[str]:
-        return [each.addresses[kind] for each in self.processes if each.role.startswith(roles)]
 
 
 class _Stopped(BaseException):
@@ -246,7 +212,7 @@ class Demo:
     # Its end
 
     def end(self) -> None:
-        end(self.cluster)
+        members.end(self.cluster)
         for child in self._children.values():
             child.wait()
         self._keep(ready=False, leader="", processes=())
@@ -317,22 +283,6 @@ class Demo:
         background.keep(self.directory / FILE, self.cluster)
 
 
-def end(cluster: Cluster) -> None:
-    """Whoever started it; once more is no mistake. Its files stay, but for PostgreSQL's."""
-    for roles in ENDING:
-        members = [each for each in cluster.processes if each.role.startswith(roles)]
-        for each in members:
-            # PostgreSQL would wait for its clients at SIGTERM; somebody may have stopped any of them.
-            each.send(signal.SIGINT if each.role == POSTGRESQL else signal.SIGTERM)
-            each.send(signal.SIGCONT)
-        deadline = time.monotonic() + STOP_SECONDS
-        for each in members:
-            if not each.wait(max(0, deadline - time.monotonic())):
-                each.send(signal.SIGKILL)
-                each.wait(STOP_SECONDS)
-    shutil.rmtree(cluster.scratch, ignore_errors=True)
-
-
 def _clear(directory: Path, say: Callable[[str], None]) -> None:
     """Every demo starts afresh: end what one that was killed has left, and remove its files."""
     try:
@@ -345,7 +295,7 @@ def _clear(directory: Path, say: Callable[[str], None]) -> None:
         return
     if any(each.is_alive for each in left.processes):
         say("Ending what a demo that was killed has left.")
-    end(left)
+    members.end(left)
     for entry in directory.iterdir():
         if entry.is_dir():
             shutil.rmtree(entry)

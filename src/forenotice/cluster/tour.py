@@ -3,7 +3,7 @@
 import shlex
 from pathlib import Path
 
-from forenotice.cluster.demo import FILE, Cluster
+from forenotice.cluster.members import FILE, Cluster
 from forenotice.settings import CLUSTER_SERVICES
 
 TARGET = "/metadata/scheduledevents?api-version=2020-07-01"

@@ -22,6 +22,9 @@ AMPLE = 600.0
 START_SECONDS = 60.0
 HOSTS = ("host-0", "host-1", "host-2")
 PROBES = {host: f"probe-{number}" for number, host in enumerate(HOSTS)}
+"""VMs whose restarts show that all is well."""
+HELD = {host: f"held-{number}" for number, host in enumerate(HOSTS)}
+"""VMs whose restarts are approved in the middle of a fault."""
 HEARD = {"listening": "always"}
 
 FLEET: dict[str, Any] = {
@@ -34,7 +37,7 @@ FLEET: dict[str, Any] = {
         },
         # Those with an even number listen because they are heard.
         **{f"solo-{n}": {"host": HOSTS[n % 3], "policy": HEARD if n % 2 else {}} for n in range(6)},
-        **{probe: {"host": host, "policy": HEARD} for host, probe in PROBES.items()},
+        **{vm: {"host": host, "policy": HEARD} for named in (PROBES, HELD) for host, vm in named.items()},
     },
 }
 ADDRESSES = {vm: f"{VMS}.{number}" for number, vm in enumerate(FLEET["vms"], 1)}

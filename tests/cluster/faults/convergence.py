@@ -1,12 +1,14 @@
 """Whether all is well again: edges show what is new, pass approvals on, and show guests the same as `serve`."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 from tests.acceptance.running import until
-from tests.cluster.faults.cluster import ADDRESSES, AMPLE, HOSTS, PROBES, Cluster
+from tests.cluster.faults.cluster import ADDRESSES, AMPLE, HELD, HOSTS, PROBES, START_SECONDS, Cluster
+from tests.cluster.faults.history import epoch_of
 from tests.cluster.faults.load import Load
 from tests.cluster.faults.processes import Edge, Serve
 
@@ -21,17 +23,18 @@ def converge(load: Load, since: float) -> float:
     with ThreadPoolExecutor() as pool:
         problems = [problem for problem in pool.map(lambda host: _probe(load, host, deadline), HOSTS) if problem]
     assert problems == []
-    _wait(lambda: not disagreements(load.cluster), deadline, lambda: "; ".join(disagreements(load.cluster)))
+    # New events come all the time: each guest is asked until it has agreed once.
+    after = load.history.restores[-1].epoch if load.history.restores else -1
+    differing = disagreements(load.cluster, ADDRESSES, after)
+    while differing:
+        assert time.monotonic() < deadline, differing
+        differing = disagreements(load.cluster, differing, after)
     return time.monotonic() - since
 
 
 def _probe(load: Load, host: str, deadline: float) -> str:
     """What is wrong with the edge of a host."""
     cluster, vm = load.cluster, PROBES[host]
-
-    def shown() -> bool:
-        said = cluster.edges[host].poll(ADDRESSES[vm])
-        return said is not None and event.encode() in said.body
 
     def approved() -> bool:
         said = load.send_approval(vm, host, event)
@@ -42,13 +45,30 @@ def _probe(load: Load, host: str, deadline: float) -> str:
         return said is not None and said.status == 200 and said.json["approved_at"] is not None
 
     try:
-        event = _wait(lambda: restart(cluster, vm, notice_minutes=AMPLE), deadline, f"a restart of {vm} is accepted")
-        _wait(shown, deadline, f"{event} of {vm} is shown by the edge of {host}")
+        event = _wait(partial(restart, cluster, vm, notice_minutes=AMPLE), deadline, f"a restart of {vm} is accepted")
+        _wait(partial(_is_shown, cluster, host, vm, event), deadline, f"{event} of {vm} is shown by the edge of {host}")
         _wait(approved, deadline, f"{event} of {vm} is approved at the edge of {host}")
         _wait(taken, deadline, f"{event} of {vm}, approved at the edge of {host}, is approved")
     except AssertionError as error:
         return str(error)
     return ""
+
+
+def announce(load: Load) -> Mapping[str, str]:
+    """By host: an event that its edge shows, and that only an approval starts."""
+    cluster, deadline = load.cluster, time.monotonic() + START_SECONDS
+    events = {
+        host: _wait(partial(restart, cluster, vm, notice_minutes=AMPLE), deadline, f"a restart of {vm} is accepted")
+        for host, vm in HELD.items()
+    }
+    for host, event in events.items():
+        _wait(partial(_is_shown, cluster, host, HELD[host], event), deadline, f"{event} is shown by the edge of {host}")
+    return events
+
+
+def _is_shown(cluster: Cluster, host: str, vm: str, event: str) -> bool:
+    said = cluster.edges[host].poll(ADDRESSES[vm])
+    return said is not None and event.encode() in said.body
 
 
 def restart(cluster: Cluster, vm: str, **more: object) -> str:
@@ -61,22 +81,26 @@ def restart(cluster: Cluster, vm: str, **more: object) -> str:
     return ""
 
 
-def disagreements(cluster: Cluster) -> list[str]:
-    """Guests who see at their edge what a `serve` does not show them at the moment, or who see nothing."""
-    found = []
-    for vm in ADDRESSES:
+def disagreements(cluster: Cluster, vms: Iterable[str], after: int = -1) -> dict[str, str]:
+    """By VM: what its guest sees at the edge, if a `serve` does not show it the same, or not in an epoch after that."""
+    found = {}
+    for vm in vms:
         host = cluster.get(f"/v1/vms/{vm}")["host"]
         before = _shown(vm, cluster.serves)
         (shown,) = _shown(vm, [cluster.edges[host]])
-        after = _shown(vm, cluster.serves)
-        if shown is None or not all(shown in pair for pair in zip(before, after, strict=True)):
-            found.append(f"{vm} sees {shown!r} at the edge of {host}, and {before} then {after} at `serve`")
+        then = _shown(vm, cluster.serves)
+        if shown is None or shown[0] <= after or not all(shown in pair for pair in zip(before, then, strict=True)):
+            found[vm] = f"{shown} at the edge of {host}, and {before} then {then} at `serve`"
     return found
 
 
-def _shown(vm: str, whom: Sequence[Serve | Edge]) -> list[bytes | None]:
+def _shown(vm: str, whom: Sequence[Serve | Edge]) -> list[tuple[int, bytes] | None]:
+    """The epoch and the document."""
     said = [each.poll(ADDRESSES[vm]) for each in whom]
-    return [None if each is None or each.status != 200 else each.body for each in said]
+    return [
+        None if each is None or each.status != 200 else (epoch_of(each.headers["forenotice-epoch"]), each.body)
+        for each in said
+    ]
 
 
 def _wait(question: Callable[[], T], deadline: float, what: str | Callable[[], str]) -> T:

@@ -75,6 +75,7 @@ def restored(load: Load, how: Restoring) -> Iterator[None]:
     until(lambda: not outstanding(load.history, cluster.history()), SETTLE_SECONDS, "approvals have their effect")
     cluster.postgres.back_up()
     yield
+    epoch = load.history.epoch
     if how is Restoring.IN_USE:
         cluster.postgres.restore()
     else:
@@ -84,7 +85,7 @@ def restored(load: Load, how: Restoring) -> Iterator[None]:
         if how is Restoring.BY_THE_BOOK:
             done = run("forenotice", "restore", "--database", cluster.postgres.local_url, env=cluster.env)
             assert done.returncode == 0, done
-    load.history.restores.append(Restore(kept, time.time()))
+    load.history.restores.append(Restore(kept, time.time(), epoch))
     for serve in cluster.serves:
         if not serve.runs:
             serve.start()

@@ -15,8 +15,12 @@ class Document:
 
     @property
     def epoch(self) -> int:
-        _, _, epoch = self.tag.partition(".")
-        return int(epoch or "0", 16)
+        return epoch_of(self.tag)
+
+
+def epoch_of(tag: str) -> int:
+    _, _, epoch = tag.partition(".")
+    return int(epoch or "0", 16)
 
 
 @dataclass(slots=True)
@@ -47,6 +51,8 @@ class Restore:
     kept: float
     """What was acknowledged until then had taken effect before the backup."""
     at: float
+    epoch: int
+    """The last that guests had seen by then: theirs must be later afterwards."""
 
 
 @dataclass
@@ -66,6 +72,11 @@ class History:
             all_seen[-1].times.append((sent, received))
         else:
             all_seen.append(Seen(vm, edge, document, [(sent, received)]))
+
+    @property
+    def epoch(self) -> int:
+        """The last that guests have seen."""
+        return max((all_seen[-1].document.epoch for all_seen in list(self.seen.values())), default=0)
 
     def copy(self) -> "History":
         """As it is now; it knows of approvals that are sent later, because a journal may be read later."""

@@ -1,6 +1,7 @@
 """Guests at the edges of their hosts and an operator, who never rest; what they see and are told is kept."""
 
 import json
+import math
 import random
 import threading
 import time
@@ -10,7 +11,7 @@ from contextlib import contextmanager
 from http.client import HTTPException
 
 from tests.acceptance.running import Said
-from tests.cluster.faults.cluster import ADDRESSES, AMPLE, FLEET, HOSTS, PROBES, Cluster
+from tests.cluster.faults.cluster import ADDRESSES, AMPLE, FLEET, HELD, HOSTS, PROBES, Cluster
 from tests.cluster.faults.history import Acknowledged, Document, History
 from tests.cluster.faults.machines import Connection
 from tests.cluster.faults.processes import GUESTS, TARGET
@@ -20,8 +21,12 @@ WAIT_SECONDS = 2
 """Of long polls."""
 OPERATOR_SECONDS = 0.4
 APPROVED = 0.6
-"""The share of events that a guest approves."""
+"""The share of events that a guest approves, and"""
+HESITATION = 8
+"""the seconds until then, at most: some approvals fall into any fault."""
 TRIES = 8
+RESTLESS = [vm for vm in ADDRESSES if vm not in (*PROBES.values(), *HELD.values())]
+"""VMs that the operator restarts and moves, and whose guests approve that."""
 PATIENT = {vm for vm in ADDRESSES if vm.endswith(("-0", "-1"))}
 """VMs whose guests use long polls."""
 
@@ -67,7 +72,8 @@ class Guest(Worker):
         super().__init__(vm, load.stopping)
         self._load = load
         self._random = random.Random(f"{load.seed} {vm}")
-        self._considered: set[tuple[str, str]] = set()
+        self._considered: dict[tuple[str, str], float] = {}
+        """Events by the tag of the document that had them, and when to approve them."""
         self._host = ""
         self._last: Document | None = None
         self._connection: Connection | None = None
@@ -111,14 +117,19 @@ class Guest(Worker):
         events = {event["EventId"]: event for event in content["Events"]}
         self._last = document = Document(tag, content["DocumentIncarnation"], body, frozenset(events))
         self._load.history.add(self.name, self._host, document, sent, received)
-        wanted = []
-        for event_id, event in events.items():
-            if event["EventStatus"] == "Scheduled" and (tag, event_id) not in self._considered:
-                self._considered.add((tag, event_id))
-                if self._random.random() < APPROVED:
-                    wanted.append(event_id)
-        if wanted:
-            self._load.approve(self.name, self._host, wanted)
+        waiting = [event for event, about in events.items() if about["EventStatus"] == "Scheduled"]
+        for event in waiting:
+            if (tag, event) not in self._considered:
+                self._considered[tag, event] = self._when(received)
+        due = [event for event in waiting if self._considered[tag, event] <= received]
+        if due:
+            self._considered |= {(tag, event): math.inf for event in due}
+            self._load.approve(self.name, self._host, due)
+
+    def _when(self, now: float) -> float:
+        if self.name not in RESTLESS or self._random.random() >= APPROVED:
+            return math.inf
+        return now + max(0, self._random.uniform(-HESITATION, HESITATION))
 
 
 class Operator(Worker):
@@ -128,7 +139,6 @@ class Operator(Worker):
         super().__init__("operator", load.stopping)
         self._cluster = load.cluster
         self._random = random.Random(f"{load.seed} operator")
-        self._vms = [vm for vm in ADDRESSES if vm not in PROBES.values()]
         self._open: list[str] = []
         self.accepted = 0
 
@@ -140,8 +150,8 @@ class Operator(Worker):
                 operation = self._open.pop(chance.randrange(len(self._open)))
                 self._send(f"/v1/operations/{operation}/cancel", {})
         else:
-            names = {"host-update": list(HOSTS), "redeploy": [vm for vm in self._vms if vm.startswith("solo")]}
-            body: dict[str, object] = {"kind": act, "names": [chance.choice(names.get(act, self._vms))]}
+            names = {"host-update": list(HOSTS), "redeploy": [vm for vm in RESTLESS if vm.startswith("solo")]}
+            body: dict[str, object] = {"kind": act, "names": [chance.choice(names.get(act, RESTLESS))]}
             if chance.random() < 0.5:
                 body["notice_minutes"] = AMPLE
             made = self._send("/v1/operations", body)

@@ -72,7 +72,7 @@ class Story:
         return self
 
     def restore(self, kept: float, at: float) -> "Story":
-        self.history.restores.append(Restore(START + kept, START + at))
+        self.history.restores.append(Restore(START + kept, START + at, epoch=0))
         return self
 
     def found(self) -> list[str]:

@@ -22,6 +22,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     fault_domain: int = 0
     spot: bool = False
     facts: Facts = NO_FACTS
+    arriving: bool = False
+    """It is on its way to the host of this endpoint: it is recognised, and told to come again."""
 
 
 class Publication(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -56,14 +58,21 @@ class NullPublisher:
     def everything(self, scopes: Sequence[Publication]) -> None: ...
 
 
-def of(scope: Scope, vms: Iterable[Vm] = (), events: Iterable[Event] = ()) -> Publication:
+_OF_VM = tuple(name for name in Member.__struct_fields__ if name != "arriving")
+
+
+def of(scope: Scope, vms: Iterable[Vm] = (), events: Iterable[Event] = (), arriving: Iterable[Vm] = ()) -> Publication:
     return Publication(
         key=scope.key,
         document=documents.document(scope, events),
-        members=tuple([Member(**{name: getattr(vm, name) for name in Member.__struct_fields__}) for vm in vms]),
+        members=(*[_member(vm, arriving=False) for vm in vms], *[_member(vm, arriving=True) for vm in arriving]),
         listening=scope.policy.listening,
         last_heard=scope.last_heard,
     )
+
+
+def _member(vm: Vm, *, arriving: bool) -> Member:
+    return Member(arriving=arriving, **{name: getattr(vm, name) for name in _OF_VM})
 
 
 def encode(scopes: Sequence[Publication]) -> bytes:

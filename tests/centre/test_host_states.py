@@ -13,7 +13,7 @@ from forenotice.cluster.messages import Fence, HostState
 from forenotice.core import errors
 from forenotice.core.fleet import Listening
 from forenotice.core.operations import Kind
-from forenotice.service import housekeeping
+from forenotice.service import housekeeping, tick
 from forenotice.views.fleet import FactsChange
 
 HOSTS = ("host-a", "host-b", "host-c", "host-d")
@@ -25,8 +25,15 @@ def states(rig: Rig) -> dict[str, HostState]:
 
 
 def content(state: HostState) -> dict[str, object]:
-    """What edges tell guests, and whom they recognise. When a scope was last heard they need not know to the second."""
-    scopes = tuple(replace(scope, last_heard=None) for scope in state.scopes)
+    """What edges tell guests, and whom they recognise. When a scope was last heard they need not know to the second.
+
+    A VM that is still arriving is told to come again, whatever else is known of it and its scope.
+    """
+    scopes: list[object] = []
+    for scope in state.scopes:
+        here = tuple(member for member in scope.members if not member.arriving)
+        scopes.append([member.name for member in scope.members if member.arriving])
+        scopes += [replace(scope, last_heard=None, members=here)] if here else []
     kept = {name: value for name, value in asdict(state).items() if name not in ("epoch", "position", "at")}
     return kept | {"scopes": scopes}
 
@@ -144,3 +151,19 @@ def test_what_was_published_and_is_not_there_was_lost(rig: Rig) -> None:
     housekeeping.begin_epoch(rig.service)
     with rig.service.store.read() as reader:
         assert not host_states.has_lost(reader, Fence(fence.epoch, fence.position + 100), at)
+
+
+def test_a_vm_on_its_way_is_recognised_where_it_arrives(rig: Rig) -> None:
+    (made,) = rig.schedule(Kind.REDEPLOY, "db")
+    rig.approve_all(made)
+    tasks = tick.tick(rig.service).tasks
+    target = rig.operation(made).targets["db"]
+    (scope,) = [each for each in states(rig)[target].scopes if each.key == "vm:db"]
+    assert [(member.name, member.arriving) for member in scope.members] == [("db", True)]
+    assert "db" in states(rig)[target].started
+    assert "vm:db" in {each.key for each in states(rig)["host-b"].scopes}
+    rig.clock.advance(minutes=5)
+    tick.tick(rig.service, [(task, rig.driver.carry_out(task, rig.clock.now())) for task in tasks])
+    (scope,) = [each for each in states(rig)[target].scopes if each.key == "vm:db"]
+    assert [(member.name, member.arriving) for member in scope.members] == [("db", False)]
+    assert "vm:db" not in {each.key for each in states(rig)["host-b"].scopes}

@@ -41,6 +41,17 @@ def test_a_poll_gets_the_document_of_its_scope_with_its_headers(shared: Running)
     assert shared.ask(source=DB_ADDRESS).text == '{"DocumentIncarnation":1,"Events":[]}'
 
 
+@pytest.mark.parametrize(("target", "body"), [(PATH, None), (PATH, APPROVAL), (INSTANCE, None)])
+def test_a_vm_that_is_arriving_is_told_to_come_again(target: str, body: bytes | None) -> None:
+    """Its former host may have shown it a later document than is known here."""
+    with running() as server:
+        server.publisher.scopes([publication.of(DB, arriving=[DB_VM])])
+        until(lambda: server.published.by_name["db"].scope is None)
+        reply = server.ask(target, method="GET" if body is None else "POST", body=body, source=DB_ADDRESS)
+        assert (reply.status, reply["Retry-After"]) == (503, "5")
+        assert server.published.polled("db") is not None
+
+
 @pytest.mark.parametrize("version", versions.ALL, ids=lambda version: version.name)
 def test_every_version_is_served(shared: Running, version: versions.Version) -> None:
     (event,) = json.loads(shared.ask(f"{EVENTS}?api-version={version.name}").body)["Events"]

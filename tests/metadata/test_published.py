@@ -83,6 +83,20 @@ def test_a_vm_can_change_scope(published: PublishedFleet, taken_first: bool, gon
     assert (DB.key in published.scopes) is not gone
 
 
+def test_a_vm_that_is_arriving_is_known_and_told_nothing_yet(published: PublishedFleet) -> None:
+    published.put_scopes([publication.of(WEB, vms=WEB_VMS[:1], arriving=WEB_VMS[1:])])
+    guest = published.by_address["127.1.0.22"]
+    assert guest.member.arriving
+    assert guest.scope is None
+    published.put_scopes([publication.of(WEB, vms=WEB_VMS)])
+    assert published.by_address["127.1.0.22"] is guest
+    assert guest.scope is published.scopes[WEB.key]
+    published.put_scopes([publication.of(WEB, vms=WEB_VMS[:1], arriving=WEB_VMS[1:])])
+    published.put_scopes([publication.of(WEB, vms=WEB_VMS[:1])])
+    assert "127.1.0.22" not in published.by_address
+    assert "web-1" not in published.by_name
+
+
 def test_a_removed_scope_takes_its_vms_along(published: PublishedFleet) -> None:
     generation, guest = published.generation, published.by_name["db"]
     published.put_scopes([Publication(key=DB.key), Publication(key="vm:other")])

@@ -1,7 +1,7 @@
 """The states of hosts as the database has them, and which hosts an entry of the journal concerns."""
 
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from forenotice import publication
@@ -17,12 +17,22 @@ BEGINNING = datetime.fromtimestamp(0, UTC)
 """Of a journal without entries."""
 OF_ALL = "database.restored"
 """The entry after which every state is another."""
+OF_NONE = frozenset({"edge.lost", "edge.returned", "edge.forgotten"})
+"""Entries of a host that change no state."""
 
 
 def head(reader: Reader) -> tuple[Fence, datetime]:
     """Where the database is, and since when."""
     position, at = reader.journal.last() or (0, BEGINNING)
     return Fence(reader.meta.epoch(), position), at
+
+
+@dataclass(slots=True)
+class _Placed:
+    """VMs of one scope on one host."""
+
+    here: list[Vm] = field(default_factory=list)
+    arriving: list[Vm] = field(default_factory=list)
 
 
 def read(reader: Reader, hosts: Collection[str], now: datetime, speed: float) -> list[HostState]:
@@ -39,9 +49,15 @@ def read(reader: Reader, hosts: Collection[str], now: datetime, speed: float) ->
             ended.setdefault(event.scope, []).append(
                 EndedEvent(id=event.id, scope=event.scope, ended_at=event.ended_at)
             )
-    placed: dict[str, dict[str, list[Vm]]] = {host: {} for host in hosts}
+    placed: dict[str, dict[str, _Placed]] = {host: {} for host in hosts}
     for vm in world.vms.values():
-        placed[vm.host].setdefault(vm.scope, []).append(vm)
+        if vm.host in placed:
+            placed[vm.host].setdefault(vm.scope, _Placed()).here.append(vm)
+    for operation in world.operations.values():
+        for name, target in operation.targets.items():
+            mover = world.vms.get(name)
+            if mover is not None and target in placed and mover.host != target:
+                placed[target].setdefault(mover.scope, _Placed()).arriving.append(mover)
     return [
         HostState(
             host=host,
@@ -49,8 +65,13 @@ def read(reader: Reader, hosts: Collection[str], now: datetime, speed: float) ->
             position=fence.position,
             at=at,
             speed=speed,
-            scopes=tuple([publication.of(world.scopes[key], vms, live.get(key, ())) for key, vms in scopes.items()]),
-            ended=tuple([each for key in scopes for each in ended.get(key, ())]),
+            scopes=tuple(
+                [
+                    publication.of(world.scopes[key], vms.here, live.get(key, ()), vms.arriving)
+                    for key, vms in sorted(scopes.items())
+                ]
+            ),
+            ended=tuple([each for key, vms in scopes.items() if vms.here for each in ended.get(key, ())]),
         )
         for host, scopes in placed.items()
     ]
@@ -63,6 +84,8 @@ def concerned(reader: Reader, entries: Iterable[Entry]) -> set[str] | None:
     for entry in entries:
         if entry.action == OF_ALL:
             return None
+        if entry.action in OF_NONE:
+            continue
         named.update(_hosts(entry))
         if entry.scope is not None:
             scopes.add(entry.scope)
@@ -72,10 +95,12 @@ def concerned(reader: Reader, entries: Iterable[Entry]) -> set[str] | None:
 def _hosts(entry: Entry) -> Iterator[str]:
     if entry.host is not None:
         yield entry.host
-    # The host that a VM has left.
-    source = entry.data.get("source")
+    # The host that a VM has left, and those that VMs are on their way to.
+    source, targets = entry.data.get("source"), entry.data.get("targets")
     if isinstance(source, str):
         yield source
+    if isinstance(targets, Mapping):
+        yield from map(str, targets.values())
 
 
 def has_lost(reader: Reader, fence: Fence, at: datetime) -> bool:

@@ -100,6 +100,8 @@ def advance(draft: Draft, operation: Operation, process: str, claim_until: datet
     placed_before = asked_for(operation)
     if found := unplaced(operation):
         operation = replace(operation, targets=placement.choose(draft, operation, found))
+        if chosen := {name: operation.targets[name] for name in found if name in operation.targets}:
+            draft.note("operation.placed", operation, targets=chosen)
         for target in sorted({operation.targets[name] for name in found if name in operation.targets}):
             # Planned maintenance of a host that has to take VMs of a Started operation might wait for its end.
             for other in placement.maintenance_of(draft, target):

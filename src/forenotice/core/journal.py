@@ -22,7 +22,7 @@ ACTIONS = frozenset(
         "group": "added removed",
         "history": "prune_started pruned",
         "host": "added changed cordoned removed uncordoned",
-        "operation": "canceled completed failed held planned scheduled started waiting",
+        "operation": "canceled completed failed held placed planned scheduled started waiting",
         "rollout": ("canceled canceling completed gate_green gate_red host_skipped paused resumed started wave_began"),
         "scope": "listening policy_changed",
         "subscription": "added changed parked removed replayed resumed tested",

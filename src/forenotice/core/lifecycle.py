@@ -165,7 +165,8 @@ def end(draft: Draft, operation: Operation, status: Status) -> None:
         draft.wake(event.scope)
     ended = replace(operation, status=status, ended_at=draft.now, due_at=None, held=False, waiting={})
     draft.put_operation(replace(ended, claimed_by=None, claimed_until=None))
-    draft.note(f"operation.{status.lower()}", operation, results=results)
+    targets = {"targets": dict(operation.targets)} if operation.targets else {}
+    draft.note(f"operation.{status.lower()}", operation, results=results, **targets)
     if operation.rollout is not None and draft.rollout(operation.rollout).status.live:
         draft.put_rollout(replace(draft.rollout(operation.rollout), due_at=draft.now))
     for name in operation.vms:

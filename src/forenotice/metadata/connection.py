@@ -405,7 +405,9 @@ class Connection(asyncio.Protocol):
         if request.fault is not None:
             self.respond(request, request.fault)
         elif guest.scope is None:
-            self.respond(request, responses.UNKNOWN_CALLER)
+            # Whether the fleet knows yet that an arriving VM is here is a matter of moments.
+            guest.polled = self.endpoint.listening.now
+            self.respond(request, responses.UNAVAILABLE if guest.member.arriving else responses.UNKNOWN_CALLER)
         else:
             match request.action:
                 case Poll() as poll:

@@ -116,7 +116,7 @@ class Guest:
 
     member: Member
     scope: PublishedScope | None
-    """None once the VM is gone."""
+    """None once the VM is gone, or while it is still arriving."""
     polls_full_at: float = 0.0
     approvals_full_at: float = 0.0
     """Its two rate buckets."""
@@ -129,7 +129,8 @@ class Guest:
 
     def describe(self, scope: PublishedScope) -> tuple[fleet.Vm, fleet.Scope]:
         """The VM and its scope as far as they are known here."""
-        vm = fleet.Vm(host="", scope=scope.key, **msgspec.structs.asdict(self.member))
+        known = {name: value for name, value in msgspec.structs.asdict(self.member).items() if name != "arriving"}
+        vm = fleet.Vm(host="", scope=scope.key, **known)
         return vm, fleet.Scope(key=scope.key, kind=scope.document.kind, tag=scope.document.tag)
 
 
@@ -199,7 +200,7 @@ class PublishedFleet:
             staying = set(scope.guests)
             for guest in before:
                 # One that another scope has taken over is not ours to remove.
-                if guest not in staying and guest.scope is scope:
+                if guest not in staying and guest.scope in (scope, None) and self.by_name.get(guest.name) is guest:
                     self._unlist(guest)
                     del self.by_name[guest.name]
                     guest.scope = None
@@ -208,11 +209,12 @@ class PublishedFleet:
         if member.facts is not fleet.NO_FACTS:
             member = msgspec.structs.replace(member, facts=self._shared(member.facts))
         guest = self.by_name.get(member.name)
+        of = None if member.arriving else scope
         if guest is None:
-            guest = self.by_name[member.name] = Guest(member, scope)
+            guest = self.by_name[member.name] = Guest(member, of)
         else:
             self._unlist(guest)
-            guest.member, guest.scope = member, scope
+            guest.member, guest.scope = member, of
         self.by_vm_id[_folded(member.vm_id)] = guest
         for address in member.addresses:
             # Older versions let them into the fleet.

@@ -7,7 +7,7 @@ from typing import TypeVar
 from forenotice.core import documents
 from forenotice.core.draft import World
 from forenotice.core.fleet import GROUP_PREFIX, Scope, ScopeKind, Vm
-from forenotice.core.operations import Event, Source
+from forenotice.core.operations import Event, Operation, Source
 from forenotice.store import events as event_rows
 from forenotice.store import fleet, rollouts, rows
 from forenotice.store import operations as operation_rows
@@ -200,9 +200,15 @@ class Worlds(Repository):
         return world
 
     def of_hosts(self, hosts: Collection[str], ended_since: datetime) -> World:
-        """The VMs of these hosts and their scopes, with those scopes' events: the live ones, and those ended since."""
+        """The VMs of these hosts or on their way there, and their scopes with their events: live, or ended since.
+
+        The operations are those that move VMs, wherever to.
+        """
         loader = _Loader(self._db)
-        keys = {vm.scope for vm in loader.add_vms("host", hosts)}
+        moving = loader.add_moving_operations()
+        arriving = {vm for operation in moving for vm, target in operation.targets.items() if target in hosts}
+        vms = [*loader.add_vms("host", hosts), *loader.add_vms("name", arriving)]
+        keys = {vm.scope for vm in vms}
         loader.add_scopes(keys)
         loader.add_events(_LIVE_IN, keys)
         loader.add_events(_ENDED_IN, keys, since=ended_since)
@@ -281,6 +287,10 @@ class _Loader:
 
     def add_operations(self, where: str, names: Collection[str]) -> None:
         self._add(self.world.operations, operation_rows.read, self.rows(operation_rows.SELECT + where, names))
+
+    def add_moving_operations(self) -> list[Operation]:
+        found = self._db.rows(f"{operation_rows.SELECT}ended_at IS NULL AND status = 'Started' AND targets IS NOT NULL")
+        return self._add(self.world.operations, operation_rows.read, found)
 
     def add_events(self, where: str, names: Collection[str], **parameters: object) -> list[Event]:
         found = self.rows(f"SELECT events.* FROM events WHERE {where}", names, **parameters)

@@ -51,6 +51,7 @@ WORDS: Mapping[str, tuple[str, str]] = {
     "operation.held": ("Held up", "The operation could not start yet: it waits for {because}."),
     "operation.waiting": ("Waiting", "The operation could not start yet: it waits for {because}."),
     "operation.started": ("Started", "The operation started on {host}{targets}."),
+    "operation.placed": ("Placed", "Hosts were found for VMs that move{targets}."),
     "operation.completed": ("Completed", "The operation on {host} completed."),
     "operation.failed": ("Failed", "The operation on {host} failed: {failures}."),
     "operation.canceled": ("Cancelled", "The operation on {host} was cancelled."),

@@ -62,7 +62,7 @@ class Guests:
         self._service.transact(lambda unit: self._hear(unit, heard), GUESTS)
 
     def heard_at_edges(self, heard: Sequence[tuple[str, Heard]]) -> None:
-        """Likewise. What an edge says of scopes without VMs on its host is ignored; times ahead of ours count as now."""
+        """Likewise. Scopes without VMs on the host of the edge are ignored; times ahead of ours count as now."""
 
         def work(unit: UnitOfWork) -> None:
             places = unit.transaction.worlds.places({key for _, each in heard for key in each.scopes})

@@ -108,9 +108,11 @@ class Demo:
         self._await(NATS, lambda: all(map(_has_leader, self.cluster.addresses("monitoring", "nats-"))))
         self._say("Three NATS servers are up.")
         self._start_services(url)
+        self._start_edges()
+        self._await_services()
         self._say("Two services are up.")
         self._apply_fleet()
-        self._start_edges()
+        self._await_edges()
         self._say("The edges of host-a, host-b and host-c are up.")
         self._await(NATS, self._note_leader)
         self._keep(ready=True)
@@ -153,6 +155,8 @@ class Demo:
             where = ("--metadata", ANY_PORT, "--control", str(self._control) if is_first else ANY_PORT)
             speed = ("--speed", f"{self.cluster.speed:g}", "--token-rate", "off")
             self._start_own(role, "serve", *common, *where, *speed, *(("--sign-in-link",) if is_first else ()))
+
+    def _await_services(self) -> None:
         for role in CLUSTER_SERVICES:
             (started,) = self._await([role], partial(self._logged, role, "serve.started"))
             self._tell(role, operators=f"http://{started['control']}", guests=f"http://{started['metadata'][0]}")
@@ -165,12 +169,15 @@ class Demo:
         self._forenotice("fleet", "apply", str(file), "--data", str(self.directory / CLUSTER_SERVICES[0]))
 
     def _start_edges(self) -> None:
-        roles = [f"edge-{host}" for host in EDGES]
-        for role, (host, vm) in zip(roles, EDGES.items(), strict=True):
+        for host, vm in EDGES.items():
+            role = f"edge-{host}"
             credentials = self._directory(role) / "edge.creds"
             data_directory.write_secret(credentials, self._keys.enrol(host, SystemClock().now()).credentials)
             where = ("--metadata", ANY_PORT, "--metrics", ANY_PORT, "--as", vm, "--guest-rate", "off")
             self._start_own(role, "edge", "run", "--host", host, *self._nats(credentials), *where)
+
+    def _await_edges(self) -> None:
+        roles = [f"edge-{host}" for host in EDGES]
         for role in roles:
             (started,) = self._await([role], partial(self._logged, role, "edge.started"))
             self._tell(role, guests=f"http://{started['metadata'][0]}", metrics=f"http://{started['metrics']}")

@@ -10,7 +10,7 @@ from tests.service.rig import Rig
 
 from forenotice.centre.publisher import LEASE, LENGTH, Publisher
 from forenotice.cluster import streams
-from forenotice.cluster.messages import HostState
+from forenotice.cluster.messages import Beat, HostState
 from forenotice.cluster.subjects import DOCS
 from forenotice.core.operations import Kind
 from forenotice.runtime import Runtime
@@ -178,5 +178,27 @@ def test_more_hosts_than_are_made_at_once(rig: Rig, with_bus: Run) -> None:
         register(rig, *names)
         await publisher.step()
         assert {name: (await bus.state(name)) is not None for name in names} == dict.fromkeys(names, True)
+
+    with_bus(test)
+
+
+def test_an_edge_that_has_nothing_gets_its_state_again(rig: Rig, with_bus: Run) -> None:
+    """The stream was lost, and nothing has changed since."""
+
+    async def test(bus: Bus) -> None:
+        publisher = Publisher(rig.service, bus.js)
+        register(rig, "host-b")
+        await publisher.step()
+        await bus.js.purge_stream(DOCS)
+        rig.service.edges.beat("host-b", Beat(version="1"))
+        publisher._repair_at = 0.0
+        await publisher.step()
+        found = await bus.state("host-b")
+        assert found is not None
+        await bus.js.purge_stream(DOCS)
+        rig.service.edges.beat("host-b", Beat(version="1", epoch=found.epoch, position=found.position))
+        publisher._repair_at = 0.0
+        await publisher.step()
+        assert await bus.state("host-b") is None, "it has what was published"
 
     with_bus(test)

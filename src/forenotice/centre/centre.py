@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
+from nats.js import JetStreamContext
 
 from forenotice.centre.intake import Intake
 from forenotice.centre.publisher import Publisher
@@ -74,15 +75,15 @@ class Centre:
         client = await connect(self._servers, "forenotice serve", CENTRE_INBOX, closed=self._give_up)
         try:
             js = client.jetstream(timeout=JS_SECONDS)
-            await self._insist("streams", lambda: streams.ensure(js, _replicas(client)))
             publisher, intake = Publisher(self._service, js), Intake(self._service, client, js)
+            await self._insist("streams", lambda: streams.ensure(js, _replicas(client)))
             await self._insist("subscriptions", intake.start)
             wake = _Wake(self._loop)
             self._service.follow_growth(wake)
             works = [
                 asyncio.create_task(work)
                 for work in (
-                    self._insist("publisher", lambda: self._publish(publisher, wake), for_ever=True),
+                    self._insist("publisher", lambda: self._publish(publisher, wake, js, client), for_ever=True),
                     self._insist("intake", intake.store, for_ever=True),
                     self._insist("edges", lambda: self._watch(client), for_ever=True),
                     self._closed.wait(),
@@ -108,7 +109,9 @@ class Centre:
             self._service.liveness.beat(NAME)
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _publish(self, publisher: Publisher, wake: "_Wake") -> None:
+    async def _publish(self, publisher: Publisher, wake: "_Wake", js: JetStreamContext, client: Client) -> None:
+        # Again after each failure: the streams may be gone.
+        await streams.ensure(js, _replicas(client))
         while True:
             wake.clear()
             await publisher.step()

@@ -29,6 +29,8 @@ IN_FLIGHT = 128
 ACK_SECONDS = 5.0
 HOLD_SECONDS = 1.0
 """The lease is looked at this often; it is renewed when a third of it has passed."""
+REPAIR_SECONDS = 10.0
+"""Edges that say that they have less than was published get it again, this often."""
 WRONG_SEQUENCE = 10071
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 
@@ -51,7 +53,7 @@ class Publisher:
         self._js = js
         self._lease = Lease(service, LEASE, LENGTH)
         self._progress: _Progress | None = None
-        self._held_until = 0.0
+        self._held_until = self._repair_at = 0.0
         self._sequences: dict[str, int] = {}
         """Of the last message for each host, as far as known."""
         self._published: dict[str, Fence] = service.edges.published
@@ -65,6 +67,10 @@ class Publisher:
         if self._progress is None:
             self._progress = await self._take_over()
         progress = self._progress
+        if self._service.runtime.monotonic() >= self._repair_at:
+            # The stream may have been lost, and with it what was published.
+            self._repair_at = self._service.runtime.monotonic() + REPAIR_SECONDS
+            progress.owed |= self._service.edges.behind()
         if progress.owed:
             await self._publish(progress.owed)
         while await self._page(progress):

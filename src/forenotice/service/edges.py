@@ -26,6 +26,8 @@ log = structlog.get_logger()
 
 LOST_AFTER = 30.0
 """Seconds without a beat, while this process is connected."""
+ANY = Fence(0, 0)
+"""At least this has an edge that has a state."""
 LONGEST_GAP = 5.0
 """Seconds between two calls of `watch`; after more, this process slept or was busy, and may have missed beats."""
 
@@ -86,6 +88,16 @@ class Edges:
         with self._lock:
             return [self._view(self._edges[host]) for host in sorted(self._edges)]
 
+    def behind(self) -> set[str]:
+        """Hosts whose edges are heard, and have an older state than was published, or none at all."""
+        now = self._monotonic()
+        with self._lock:
+            return {
+                host
+                for host, heard in self._beats.items()
+                if now - heard.at <= LOST_AFTER and heard.beat.fence < self.published.get(host, ANY)
+            }
+
     def polled(self, vm: str) -> datetime | None:
         """When a VM that is being acted on last polled at an edge, by what its own host or its target says."""
         with self._lock:
@@ -108,7 +120,7 @@ class Edges:
         elif beat is None or age is None or age > LOST_AFTER:
             state = EdgeState.UNHEARD
         else:
-            state = EdgeState.BEHIND if newest is not None and beat.fence < newest else EdgeState.CURRENT
+            state = EdgeState.BEHIND if beat.fence < (newest or ANY) else EdgeState.CURRENT
         return views.Edge(
             host=edge.host,
             state=state,

@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median, quantiles
@@ -45,7 +45,7 @@ _ETAG = re.compile(rb"ETag: (\S+)\r\n")
 
 
 def measure(effort: Effort) -> list[report.Row]:
-    return [*_state(), *_one_edge(effort), *edges.measure(effort)]
+    return [*_state(), *_one_edge(effort), *_on_postgresql(effort), *edges.measure(effort)]
 
 
 # One state
@@ -87,15 +87,14 @@ def _median_ms(work: Callable[[], object]) -> float:
 
 
 def _one_edge(effort: Effort) -> Iterator[report.Row]:
-    with nats_cluster.cluster() as cluster, cluster.service(_one_host()) as service:
+    with nats_cluster.cluster() as cluster:
+        token = cluster.make_fleet(_one_host())
         credentials, data = cluster.enrol(HOST), cluster.directory / "edge"
-        with (
-            nats_cluster.edge(data, credentials, cluster.flags) as edge,
-            nats_cluster.operator(service, cluster.token) as operator,
-        ):
-            yield from _changes(operator, service, edge, effort)
-            yield from _approvals(operator, service, edge, effort)
-            yield _killed(cluster, service, edge)
+        with cluster.service() as service, nats_cluster.edge(data, credentials, cluster.flags) as edge:
+            with nats_cluster.operator(service, token) as operator:
+                yield from _changes("", operator, service, edge, effort)
+                yield from _approvals(operator, service, edge, effort)
+            yield _killed(cluster, token, service, edge)
             yield from _rest(service, edge, effort)
             yield _polls(service, edge, effort)
         starts = []
@@ -110,6 +109,20 @@ def _one_edge(effort: Effort) -> Iterator[report.Row]:
         "{:.2f} s",
         reference=f"worst {max(starts):.2f} s of {len(starts)}",
     )
+
+
+def _on_postgresql(effort: Effort) -> Iterator[report.Row]:
+    """Of two processes the first publishes; commands are given to either."""
+    with nats_cluster.cluster() as cluster, ExitStack() as stack:
+        with machine.all_cores():
+            database = stack.enter_context(servers.postgresql())
+        token = cluster.make_fleet(_one_host(), database)
+        first = stack.enter_context(cluster.service("--database", database))
+        edge = stack.enter_context(nats_cluster.edge(cluster.directory / "edge", cluster.enrol(HOST), cluster.flags))
+        second = stack.enter_context(cluster.service("--database", database, name="second"))
+        for what, service in ((", PostgreSQL", first), (", PostgreSQL, by the other process", second)):
+            with nats_cluster.operator(service, token) as operator:
+                yield from _changes(what, operator, service, edge, effort)
 
 
 def _one_host() -> FleetSpec:
@@ -136,7 +149,7 @@ class Told:
         return self.at_edge - min(self.returned, self.at_service)
 
 
-def _changes(operator: Operator, service: Server, edge: Server, effort: Effort) -> Iterator[report.Row]:
+def _changes(which: str, operator: Operator, service: Server, edge: Server, effort: Effort) -> Iterator[report.Row]:
     """One VM after the other polls at both until it is restarted; in the next round the restarts are cancelled."""
     pause = random.Random(0)
     told: list[Told] = []
@@ -164,7 +177,7 @@ def _changes(operator: Operator, service: Server, edge: Server, effort: Effort) 
     after = [each.after_commit for each in told]
     p50, p99 = median(after), _p99(after)
     whole, at_service = median(each.at_edge for each in told), median(each.at_service for each in told)
-    what = "commit to a guest behind an edge that waits"
+    what = f"commit to a guest behind an edge that waits{which}"
     yield report.within(
         f"{what}, p50",
         1000 * p50,
@@ -259,13 +272,13 @@ def _approve(connection: socket.socket, event: str) -> float:
 # Failures
 
 
-def _killed(cluster: Cluster, service: Server, edge: Server) -> report.Row:
+def _killed(cluster: Cluster, token: str, service: Server, edge: Server) -> report.Row:
     """Each of NATS's servers in turn, and at the same moment somebody restarts a VM."""
     taken = []
     for vm, server in enumerate(cluster.nats):
         with (
             guests.connected(edge.port, [fleets.address(vm)]) as (guest,),
-            nats_cluster.operator(service, cluster.token) as operator,
+            nats_cluster.operator(service, token) as operator,
         ):
             _poll_until_changed(guest)
             server.kill()

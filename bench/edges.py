@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from statistics import median
 
 from bench import fleets, machine, nats_cluster, report
@@ -22,10 +22,9 @@ ANNOUNCED_SECONDS = 10.0
 
 def measure(effort: Effort) -> Iterator[report.Row]:
     hosts = [f"host-{number}" for number in range(effort.edges)]
-    with (
-        nats_cluster.cluster() as cluster,
-        cluster.service(fleets.standalone(len(hosts) * PER_HOST, PER_HOST)) as service,
-    ):
+    with nats_cluster.cluster() as cluster, ExitStack() as stack:
+        token = cluster.make_fleet(fleets.standalone(len(hosts) * PER_HOST, PER_HOST))
+        service = stack.enter_context(cluster.service())
         for host in hosts:
             cluster.enrol(host)
         alone, resident = _costs(service, cluster, effort), cluster.nats_resident_bytes()
@@ -33,7 +32,7 @@ def measure(effort: Effort) -> Iterator[report.Row]:
             ask("shown")
             together = _costs(service, cluster, effort)
             connected = cluster.nats_resident_bytes() - resident
-            with nats_cluster.operator(service, cluster.token) as operator:
+            with nats_cluster.operator(service, token) as operator:
                 begin = time.monotonic()
                 operator.send_schedule(Kind.HOST_UPDATE, hosts)
                 operator.receive()

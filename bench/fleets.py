@@ -27,10 +27,10 @@ def database(data: Path) -> Path:
 
 
 @contextmanager
-def service(data: Path) -> Iterator[Service]:
-    """The service on a data directory that nobody serves."""
+def service(data: Path, url: str | None = None) -> Iterator[Service]:
+    """The service on a data directory, or on a database, that nobody serves."""
     data.mkdir(exist_ok=True)
-    store = open_store(f"sqlite:///{database(data)}", migrate=True)
+    store = open_store(url or f"sqlite:///{database(data)}", migrate=True)
     try:
         yield Service(store=store, runtime=Runtime(), timing=Timing(), publisher=NullPublisher(), allows_loopback=True)
     finally:

@@ -1,8 +1,6 @@
 """Pages of history from a journal of a million entries, on both databases."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
@@ -10,9 +8,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import psycopg
-from tests.postgres import PostgresServer
 
-from bench import report
+from bench import report, servers
 from bench.effort import Effort
 from forenotice.core.draft import Draft, World
 from forenotice.core.operations import Event, EventType, Kind, Operation, Source, Status
@@ -43,18 +40,9 @@ def measure(effort: Effort) -> list[report.Row]:
     rows: list[report.Row] = []
     with TemporaryDirectory(prefix="forenotice-bench-") as directory:
         rows += _measure_on("SQLite", f"sqlite:///{Path(directory) / 'forenotice.db'}", effort.entries)
-    with _postgresql() as url:
+    with servers.postgresql() as url:
         rows += _measure_on("PostgreSQL", url, effort.entries)
     return rows
-
-
-@contextmanager
-def _postgresql() -> Iterator[str]:
-    with TemporaryDirectory(prefix="forenotice-pg-") as root:
-        server = PostgresServer(Path(root))
-        server.start()
-        with server.guarded():
-            yield server.create_database()
 
 
 def _measure_on(name: str, url: str, entries: int) -> list[report.Row]:

@@ -22,6 +22,8 @@ from forenotice import data_directory
 from forenotice.cluster.keys import Keys
 from forenotice.core.operations import Kind
 from forenotice.core.reconciliation import FleetSpec
+from forenotice.service import fleet, tokens
+from forenotice.service.calls import SYSTEM
 from forenotice.views.maintenance import Operation, Operations
 
 HOST = "host-0"
@@ -46,18 +48,20 @@ class Cluster:
         data_directory.write_secret(file, self.keys.enrol(host, datetime.now(UTC)).credentials)
         return file
 
+    def make_fleet(self, spec: FleetSpec, database: str | None = None) -> str:
+        """An administrator's token."""
+        with fleets.service(self.directory / "serve", database) as service:
+            fleet.apply_spec(service, SYSTEM, spec, prune=False)
+            return str(tokens.create(service, SYSTEM, name="bench").token)
+
     @contextmanager
-    def service(self, spec: FleetSpec) -> Iterator[Server]:
-        data = self.directory / "serve"
-        fleets.make(data, spec)
+    def service(self, *flags: str, name: str = "serve") -> Iterator[Server]:
+        data = self.directory / name
+        data.mkdir(exist_ok=True)
         credentials = ("--nats-credentials", str(self.keys.centre_credentials))
-        with servers.forenotice(data, *self.flags, *credentials, address=fleets.address(0)) as server:
+        with servers.forenotice(data, *self.flags, *credentials, *flags, address=fleets.address(0)) as server:
             servers.await_control(server)
             yield server
-
-    @property
-    def token(self) -> str:
-        return (self.directory / "serve" / "admin.token").read_text().strip()
 
     def nats_cpu_seconds(self) -> float:
         return sum(machine.cpu_seconds(each.process.pid) for each in self.nats)

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tests.postgres import PostgresServer
+
 from bench import guests, machine
 
 RATE = "1000000"
@@ -79,6 +81,16 @@ def nginx(body: bytes) -> Iterator[Server]:
         command = [program("nginx"), "-p", directory, "-c", str(conf), "-e", str(prefix / "error.log")]
         with running("nginx", command, port, 0, "127.0.0.1", 200) as server:
             yield server
+
+
+@contextmanager
+def postgresql() -> Iterator[str]:
+    """The URL of an empty database."""
+    with TemporaryDirectory(prefix="forenotice-pg-") as root:
+        server = PostgresServer(Path(root))
+        server.start()
+        with server.guarded():
+            yield server.create_database()
 
 
 def program(name: str) -> str:

@@ -88,11 +88,12 @@ async def connect(
 ) -> Client:
     """Tries for ever; with `reconnect`, the client does so again when the connection is lost, and buffers nothing.
 
-    `closed` is called when the client has given up, as it does when its credentials are refused. Credentials and
-    certificates are read at each attempt: they may have been renewed.
+    `closed` is called when the client that was given has given up, as it does when its credentials are refused.
+    Credentials and certificates are read at each attempt: they may have been renewed.
     """
     failures = Failures()
     told: Exception | None = None
+    connected = False
 
     async def failed(error: Exception) -> None:
         nonlocal told
@@ -101,12 +102,20 @@ async def connect(
         told = error
 
     async def again() -> None:
+        nonlocal connected
+        connected = True
         failures.over()
         log.info("Connected to NATS", action="nats.connected", server=place(client))
 
+    # The client calls both after an attempt that failed, too.
     async def gone() -> None:
-        reason = str(client.last_error or "")
-        log.warning("The connection to NATS is lost", action="nats.lost", reason=reason)
+        if connected:
+            reason = str(client.last_error or "")
+            log.warning("The connection to NATS is lost", action="nats.lost", reason=reason)
+
+    async def ended() -> None:
+        if connected and closed is not None:
+            await closed()
 
     pause = random.SystemRandom().uniform(*RECONNECT_SECONDS)
     while True:
@@ -119,7 +128,7 @@ async def connect(
                 error_cb=failed,
                 disconnected_cb=gone,
                 reconnected_cb=again,
-                closed_cb=closed,
+                closed_cb=ended,
                 allow_reconnect=reconnect,
                 max_reconnect_attempts=-1,
                 reconnect_time_wait=pause,  # type: ignore[arg-type]

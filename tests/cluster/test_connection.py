@@ -1,0 +1,46 @@
+"""A client that tries for ever: what it tells whoever waits for its end."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from structlog.testing import capture_logs
+from tests.nats_servers import nats_servers
+
+from forenotice.cluster.connection import Servers, connect
+
+SECONDS = 20.0
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    deadline = asyncio.get_running_loop().time() + SECONDS
+    while not condition():
+        assert asyncio.get_running_loop().time() < deadline, "it never came"
+        await asyncio.sleep(0.02)
+
+
+def test_an_attempt_that_fails_is_not_the_end_of_a_connection(tmp_path: Path) -> None:
+    """A server that is paused takes connections and says nothing. Who waits for the end would not wait any more."""
+
+    async def test() -> None:
+        ends = 0
+
+        async def ended() -> None:
+            nonlocal ends
+            ends += 1
+
+        with nats_servers(tmp_path) as servers, capture_logs() as logged:
+            with servers[0].paused():
+                connecting = asyncio.create_task(
+                    connect(Servers(urls=servers.urls), "test", "_INBOX", reconnect=False, closed=ended)
+                )
+                await until(lambda: any(entry["action"] == "nats.failed" for entry in logged))
+            client = await asyncio.wait_for(connecting, SECONDS)
+            assert not ends
+            assert not [entry for entry in logged if entry["action"] == "nats.lost"]
+            servers[0].kill()
+            await until(lambda: ends == 1)
+            await client.close()
+            assert ends == 1
+
+    asyncio.run(test())

@@ -66,7 +66,8 @@ class Link:
             with contextlib.suppress(connection.Error):
                 await self._client.subscribe(self._subjects.live, cb=take)
                 connected()
-            while self.connected:
+            # A client that has given up may say for ever that it is connected.
+            while self.connected and not lost.is_set():
                 await wait(lost, LOOK_SECONDS)
             await self.close()
 
@@ -126,4 +127,5 @@ class Link:
 async def wait(event: asyncio.Event, seconds: float) -> None:
     """For so long at most."""
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(event.wait(), seconds)
+        async with asyncio.timeout(seconds):
+            await event.wait()

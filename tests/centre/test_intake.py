@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+import pytest
 from nats.errors import TimeoutError as NatsTimeoutError
 from tests.centre.conftest import Bus, Run
 from tests.service.rig import Rig
@@ -13,8 +14,10 @@ from forenotice.centre.intake import Intake
 from forenotice.cluster import messages
 from forenotice.cluster.messages import Approval, Beat, Heard, Question, Reply
 from forenotice.cluster.subjects import UP, Subjects
-from forenotice.core import errors
+from forenotice.core import errors, lifecycle
+from forenotice.core.draft import Draft
 from forenotice.core.fleet import Listening
+from forenotice.core.lifecycle import StartRequests
 from forenotice.core.operations import Kind
 
 DEADLINE = 20.0
@@ -100,6 +103,47 @@ def test_what_is_malformed_or_refused_keeps_nothing_else_waiting(rig: Rig, with_
             await bus.js.publish(B.approve, messages.encode(sent))
             await until_acknowledged(bus)
         assert rig.event(sent.event_ids[0]).approved_at is not None
+
+    with_bus(test)
+
+
+def test_one_that_cannot_be_stored_keeps_nothing_else_waiting(
+    rig: Rig, with_bus: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is wrong with it: it comes again later, and the others do not wait for it."""
+
+    async def test(bus: Bus) -> None:
+        good, bad = approval(rig), approval(rig, "web-1")
+        real = lifecycle.approve_as_guest
+
+        def broken(draft: Draft, requests: StartRequests) -> None:
+            if requests.vm == "web-1":
+                raise OverflowError("nobody thought of this")
+            real(draft, requests)
+
+        monkeypatch.setattr(lifecycle, "approve_as_guest", broken)
+        await bus.js.publish(B.approve, messages.encode(bad))
+        await bus.js.publish(B.approve, messages.encode(good))
+        async with taking(rig, bus):
+
+            async def only_one_is_left() -> bool:
+                return (await bus.js.stream_info(UP)).state.messages == 1
+
+            await until(only_one_is_left)
+        assert rig.event(good.event_ids[0]).approved_at is not None
+        assert rig.event(bad.event_ids[0]).approved_at is None
+
+    with_bus(test)
+
+
+def test_what_no_database_could_keep_is_malformed(rig: Rig, with_bus: Run) -> None:
+    async def test(bus: Bus) -> None:
+        sent = approval(rig)
+        await bus.js.publish(B.heard, b'{"scopes":{"vm:db":"0001-01-01T00:00:00+14:00"}}')
+        await bus.js.publish(B.heard, b'{"scopes":{"vm:\\u0000":"2026-01-01T00:00:00Z"}}')
+        await bus.js.publish(B.approve, messages.encode(sent).replace(b"db", b"\\u0000"))
+        async with taking(rig, bus):
+            await until_acknowledged(bus)
 
     with_bus(test)
 

@@ -21,6 +21,8 @@ from forenotice.service.service import Service
 BATCH = 500
 FETCH_SECONDS = 5.0
 RETRY_SECONDS = 0.5
+LATER_SECONDS = 60.0
+"""Until one comes again that could not be stored by itself: a later version may know how to."""
 
 
 class Intake:
@@ -32,6 +34,7 @@ class Intake:
         self._js = js
         self._guests = Guests(service)
         self._malformed = Failures()
+        self._unstored = Failures()
 
     async def start(self) -> None:
         await self._client.subscribe(ALL_BEATS, cb=self._take_beat)
@@ -45,16 +48,29 @@ class Intake:
                 batch = await self._pull.fetch(BATCH, timeout=FETCH_SECONDS)
             except NatsTimeoutError:
                 continue
-            try:
-                await self._commit(batch)
-            except (errors.UnavailableError, errors.UnsoundError):
-                # Perhaps another process can.
+            await self._take(batch)
+
+    async def _take(self, batch: Sequence[Msg]) -> None:
+        try:
+            await self._commit(batch)
+        except (errors.UnavailableError, errors.UnsoundError):
+            # Perhaps another process can.
+            for message in batch:
+                await message.nak(delay=RETRY_SECONDS)
+            await asyncio.sleep(RETRY_SECONDS)
+        except Exception as error:
+            # The others do not wait for the one that nobody can store.
+            if len(batch) > 1:
                 for message in batch:
-                    await message.nak(delay=RETRY_SECONDS)
-                await asyncio.sleep(RETRY_SECONDS)
-            else:
-                for message in batch:
-                    await message.ack()
+                    await self._take([message])
+                return
+            host = host_of(batch[0].subject)
+            if self._unstored.again(repr(error)):
+                log.exception("What an edge sent cannot be stored", action="cluster.unstored", host=host)
+            await batch[0].nak(delay=LATER_SECONDS)
+        else:
+            for message in batch:
+                await message.ack()
 
     async def _commit(self, batch: Sequence[Msg]) -> None:
         heard: list[tuple[str, Heard]] = []

@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, NamedTuple, TypeVar
 
 import msgspec
@@ -11,13 +11,19 @@ from forenotice.core import errors
 from forenotice.core.operations import Status
 from forenotice.publication import Publication
 from forenotice.settings.values import SPEED_MAX, SPEED_MIN
+from forenotice.wire import approvals
 
 FORMAT = 1
 LARGEST_STATE = 64 * 1024 * 1024
 """Of a state's JSON; a host with 10,000 VMs and as many events has 10 MiB."""
-MOST_IDS = 1000
+MOST_IDS = approvals.MAX_BODY // 36
+"""Of one POST: more GUIDs than its body has room for."""
+MOST = 2**63 - 1
 
+Name = Annotated[str, msgspec.Meta(pattern=r"^[^\x00]*$")]
+"""Or an id; a database keeps it."""
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 M = TypeVar("M", bound=msgspec.Struct)
 
 
@@ -32,6 +38,7 @@ class Fence(NamedTuple):
     position: int
 
 
+EARLIEST = datetime.fromtimestamp(0, UTC)
 NOTHING = Fence(0, -1)
 """Of an edge that has no state yet; a database that has just been made is at position 0."""
 
@@ -49,8 +56,8 @@ class HostState(msgspec.Struct, frozen=True, kw_only=True):
 
     format: int = FORMAT
     host: str
-    epoch: Annotated[int, msgspec.Meta(ge=0)]
-    position: Annotated[int, msgspec.Meta(ge=0)]
+    epoch: Count
+    position: Count
     """Of the journal: the state has everything up to it."""
     at: Moment
     """The time of the journal's entry there."""
@@ -79,26 +86,30 @@ class HostState(msgspec.Struct, frozen=True, kw_only=True):
 class Approval(msgspec.Struct, frozen=True, kw_only=True):
     """The StartRequests of one POST, judged by the edge."""
 
-    vm: str
-    scope: str
-    event_ids: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=MOST_IDS)]
+    vm: Name
+    scope: Name
+    event_ids: Annotated[tuple[Name, ...], msgspec.Meta(min_length=1, max_length=MOST_IDS)]
 
 
 class Heard(msgspec.Struct, frozen=True, kw_only=True):
     """When guests of scopes last polled."""
 
-    scopes: dict[str, Moment]
+    scopes: dict[Name, Moment]
+
+    def __post_init__(self) -> None:
+        if any(at < EARLIEST for at in self.scopes.values()):
+            raise ValueError("a guest has not polled before 1970")
 
 
 class Beat(msgspec.Struct, frozen=True, kw_only=True):
     """What an edge has applied, and how it is."""
 
     version: Annotated[str, msgspec.Meta(max_length=64)]
-    epoch: int = NOTHING.epoch
-    position: int = NOTHING.position
+    epoch: Count = NOTHING.epoch
+    position: Annotated[int, msgspec.Meta(ge=NOTHING.position, le=MOST)] = NOTHING.position
     at: Moment | None = None
     """As in the state that it has applied; None: it has none."""
-    refused: int = 0
+    refused: Count = 0
     """States that it could not read, since it started."""
     refusal: Annotated[str, msgspec.Meta(max_length=500)] = ""
     """Why the last of them; empty if none was refused."""
@@ -113,9 +124,9 @@ class Beat(msgspec.Struct, frozen=True, kw_only=True):
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     """May this VM approve these events, which its edge does not know?"""
 
-    vm: str
-    scope: str
-    event_ids: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=MOST_IDS)]
+    vm: Name
+    scope: Name
+    event_ids: Annotated[tuple[Name, ...], msgspec.Meta(min_length=1, max_length=MOST_IDS)]
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):

@@ -68,39 +68,20 @@ class Cluster:
         self.postgres = Postgres("centre", on_postgres, root / "pg")
         self._start(stack, self.postgres)
 
-        servers = [word for node in self.nats for word in ("--nats", node.url)]
-        serve = ["serve", *servers, "--nats-credentials", str(keys.centre_credentials)]
-        serve += ["--database", self.postgres.url, "--control", "127.0.0.1:8255"]
-        serve += [
-            "--speed",
-            str(SPEED),
-            "--edge-patience",
-            f"{PATIENCE:.0f}s",
-            "--guest-rate",
-            "off",
-            "--token-rate",
-            "off",
-        ]
+        reached = f"{' '.join(f'--nats {node.url}' for node in self.nats)} --guest-rate off"
+        centre = f"--database {self.postgres.url} --nats-credentials {keys.centre_credentials} --token-rate off"
+        pace = f"--speed {SPEED} --edge-patience {PATIENCE:.0f}s"
         self.serves = [
-            Serve(f"serve-{n}", each, root / f"serve-{n}", *serve, env=self.env) for n, each in enumerate(on_serve)
+            Serve(f"serve-{n}", each, root / f"serve-{n}", *f"serve {reached} {centre} {pace}".split(), env=self.env)
+            for n, each in enumerate(on_serve)
         ]
         self.edges = {}
         for host, each in zip(HOSTS, on_edge, strict=True):
             credentials = root / f"{host}.creds"
             credentials.touch(0o600)
             credentials.write_text(keys.enrol(host, datetime.now(UTC)).credentials)
-            edge = [
-                "edge",
-                "run",
-                "--host",
-                host,
-                *servers,
-                "--nats-credentials",
-                str(credentials),
-                "--guest-rate",
-                "off",
-            ]
-            self.edges[host] = Edge(host, each, root / host, *edge, env=self.env)
+            words = f"edge run --host {host} --nats-credentials {credentials} {reached}".split()
+            self.edges[host] = Edge(host, each, root / host, *words, env=self.env)
 
         self.postgres.wait_until_ready()
         self.postgres.create()
@@ -108,7 +89,8 @@ class Cluster:
         made = run(
             "forenotice", "token", "create", "ada", "--offline", "--database", self.postgres.local_url, env=self.env
         )
-        Serve.token = made.stdout.strip()
+        for serve in self.serves:
+            serve.token = made.stdout.strip()
         self._start(stack, *self.serves)
         self.wait_until_ready(*self.nats, *self.serves)
         said = self.serves[0].command("POST", "/v1/fleet", FLEET, seconds=30)

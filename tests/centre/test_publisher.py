@@ -10,7 +10,7 @@ from tests.service.rig import Rig
 
 from forenotice.centre.publisher import LEASE, LENGTH, Publisher
 from forenotice.cluster import streams
-from forenotice.cluster.messages import Beat, HostState
+from forenotice.cluster.messages import MOST, Beat, HostState
 from forenotice.cluster.subjects import DOCS
 from forenotice.core.operations import Kind
 from forenotice.runtime import Runtime
@@ -200,5 +200,28 @@ def test_an_edge_that_has_nothing_gets_its_state_again(rig: Rig, with_bus: Run) 
         publisher._repair_at = 0.0
         await publisher.step()
         assert await bus.state("host-b") is None, "it has what was published"
+
+    with_bus(test)
+
+
+def test_an_edge_that_shows_what_the_database_lacks_begins_an_epoch(rig: Rig, with_bus: Run) -> None:
+    """The streams were lost, and an older database restored: the edge would refuse all its states for ever."""
+
+    async def test(bus: Bus) -> None:
+        publisher = Publisher(rig.service, bus.js)
+        register(rig, "host-b", "host-d")
+        await publisher.step()
+        known = await bus.state("host-b")
+        assert known is not None
+        later = Beat(version="1", epoch=known.epoch, position=known.position + 50, at=known.at)
+        epochs = []
+        for beat in (later, structs.replace(later, epoch=MOST)):
+            rig.service.edges.beat("host-b", beat)
+            publisher._repair_at = 0.0
+            await publisher.step()
+            found = [await bus.state(host) for host in ("host-b", "host-d")]
+            epochs.append({each.epoch for each in found if each is not None})
+        assert min(epochs[0]) > known.epoch
+        assert epochs[1] == epochs[0], "once is enough, whatever an edge says"
 
     with_bus(test)

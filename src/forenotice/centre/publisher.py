@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from nats.errors import MaxPayloadError
 from nats.js import JetStreamContext
@@ -57,6 +57,8 @@ class Publisher:
         self._sequences: dict[str, int] = {}
         """Of the last message for each host, as far as known."""
         self._published: dict[str, Fence] = service.edges.published
+        self._believed: set[str] = set()
+        """Hosts whose edge showed what the database lacks; one that says so again may be lying."""
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
 
     async def step(self) -> None:
@@ -71,6 +73,7 @@ class Publisher:
             # The stream may have been lost, and with it what was published.
             self._repair_at = self._service.runtime.monotonic() + REPAIR_SECONDS
             progress.owed |= self._service.edges.behind()
+            await self._believe_edges()
         if progress.owed:
             await self._publish(progress.owed)
         while await self._page(progress):
@@ -237,15 +240,25 @@ class Publisher:
         except (NotFoundError, MalformedError):
             return None
 
+    async def _believe_edges(self) -> None:
+        """Begin an epoch if edges alone still have what the database lacks: they would refuse its states for ever."""
+        latest = self._service.edges.latest(besides=self._believed)
+        if latest is not None and await self._has_lost(latest.fence, latest.at):
+            self._believed.add(latest.host)
+            # By the clock, not by what an edge says, it is later than any that there was.
+            await self._begin_epoch(NOTHING)
+
     async def _compare(self, there: HostState) -> None:
         """Begin an epoch if the database lacks what was published: it was restored, or a standby took over."""
-
-        def lacks() -> bool:
-            with self._service.store.read() as reader:
-                return host_states.has_lost(reader, there.fence, there.at)
-
-        if await asyncio.to_thread(lacks):
+        if await self._has_lost(there.fence, there.at):
             await self._begin_epoch(there.fence)
+
+    async def _has_lost(self, fence: Fence, at: datetime) -> bool:
+        def has_lost() -> bool:
+            with self._service.store.read() as reader:
+                return host_states.has_lost(reader, fence, at)
+
+        return await asyncio.to_thread(has_lost)
 
     async def _begin_epoch(self, after: Fence) -> None:
         epoch = await asyncio.to_thread(housekeeping.begin_epoch, self._service, after=after.epoch)

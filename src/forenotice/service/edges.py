@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
@@ -37,6 +37,14 @@ class _Heard:
     beat: Beat
     at: float
     """By the monotonic clock."""
+
+
+class Shown(NamedTuple):
+    """The state that an edge shows its guests."""
+
+    fence: Fence
+    at: datetime
+    host: str
 
 
 class Edges:
@@ -97,6 +105,17 @@ class Edges:
                 for host, heard in self._beats.items()
                 if now - heard.at <= LOST_AFTER and heard.beat.fence < self.published.get(host, ANY)
             }
+
+    def latest(self, besides: Collection[str]) -> Shown | None:
+        """The latest state that edges which are heard show, except those of some hosts."""
+        now = self._monotonic()
+        with self._lock:
+            found = (
+                Shown(heard.beat.fence, heard.beat.at, host)
+                for host, heard in self._beats.items()
+                if heard.beat.at is not None and now - heard.at <= LOST_AFTER and host not in besides
+            )
+            return max(found, default=None)
 
     def polled(self, vm: str) -> datetime | None:
         """When a VM that is being acted on last polled at an edge, by what its own host or its target says."""

@@ -24,7 +24,7 @@ from forenotice import settings
 from forenotice.clock import SystemClock
 from forenotice.cluster import messages, streams
 from forenotice.cluster.messages import Approval, Beat, Heard, HostState, Question, Reply
-from forenotice.cluster.subjects import ALL_BEATS, ALL_QUESTIONS, DOCS, UP, Subjects, host_of
+from forenotice.cluster.subjects import ALL_BEATS, ALL_QUESTIONS, CENTRE_INBOX, DOCS, UP, Subjects, host_of
 from forenotice.edge.daemon import Edge, Pace
 from forenotice.metadata.options import Limits, Options
 from forenotice.metadata.server import new_event_loop
@@ -80,7 +80,7 @@ class Stored:
 class Bus:
     """What the service does at NATS: it publishes states, hears beats and answers questions. It takes nothing."""
 
-    def __init__(self, urls: Sequence[str]) -> None:
+    def __init__(self, urls: Sequence[str], credentials: Path | None = None) -> None:
         self._loop = Loop()
         self.beats: dict[str, list[Beat]] = defaultdict(list)
         self.questions: list[Question] = []
@@ -88,12 +88,19 @@ class Bus:
         """By host; None: no answer."""
         self.reply = b""
         """Instead of any."""
-        self._client = self._loop.run(self._connect(urls))
+        self._client = self._loop.run(self._connect(urls, credentials))
         self.js = self._client.jetstream()
 
-    async def _connect(self, urls: Sequence[str]) -> Client:
+    async def _connect(self, urls: Sequence[str], credentials: Path | None) -> Client:
         client = Client()
-        await client.connect(list(urls), reconnect_time_wait=0.05, max_reconnect_attempts=-1, error_cb=_ignore)  # type: ignore[arg-type]
+        await client.connect(
+            list(urls),
+            user_credentials=credentials and str(credentials),
+            inbox_prefix=CENTRE_INBOX,
+            reconnect_time_wait=0.05,  # type: ignore[arg-type]
+            max_reconnect_attempts=-1,
+            error_cb=_ignore,
+        )
         await streams.ensure(client.jetstream(), 1)
         await client.subscribe(ALL_BEATS, cb=self._hear)
         await client.subscribe(ALL_QUESTIONS, cb=self._answer)
@@ -178,8 +185,8 @@ class Bus:
 
 
 @contextlib.contextmanager
-def bus_at(urls: Sequence[str]) -> Iterator[Bus]:
-    bus = Bus(urls)
+def bus_at(urls: Sequence[str], credentials: Path | None = None) -> Iterator[Bus]:
+    bus = Bus(urls, credentials)
     try:
         yield bus
     finally:
@@ -216,10 +223,14 @@ class Asking:
         said = self.ask(source=source)
         return int(said.json["DocumentIncarnation"]) if said.status == 200 else 0
 
-    def metric(self, name: str) -> float:
+    @property
+    def metrics(self) -> str:
         said = ask(self.metrics_at, "GET", "/metrics")
         assert said.status == 200
-        (line,) = [line for line in said.body.decode().splitlines() if line.startswith(f"forenotice_edge_{name} ")]
+        return said.body.decode()
+
+    def metric(self, name: str) -> float:
+        (line,) = [line for line in self.metrics.splitlines() if line.startswith(f"forenotice_edge_{name} ")]
         return float(line.split()[-1])
 
     @property

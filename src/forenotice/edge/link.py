@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
     from forenotice.cluster.connection import Servers
 
-LOOK_SECONDS = 1.0
-"""How often we look whether the client is still connected: it does not always say so."""
-
 
 class LinkError(errors.UnavailableError):
     """The cluster cannot be reached."""
@@ -49,33 +46,19 @@ class Link:
         """Be connected, for ever: `received` gets states as they are published, `connected` is called each time."""
         # Now, because guests are answered already: it takes longer to load than all the rest.
         connection = await asyncio.to_thread(importlib.import_module, "forenotice.cluster.connection")
-        lost = asyncio.Event()
 
         async def take(message: "Msg") -> None:
             received(message.data)
 
-        async def end() -> None:
-            lost.set()
-
         while True:
-            lost.clear()
-            # Another client each time: what the last one still had to send is not sent.
-            self._client = await connection.connect(
-                self._servers(), self._name, self._subjects.inbox, reconnect=False, closed=end
-            )
-            with contextlib.suppress(connection.Error):
-                await self._client.subscribe(self._subjects.live, cb=take)
-                connected()
-            # A client that has given up may say for ever that it is connected.
-            while self.connected and not lost.is_set():
-                await wait(lost, LOOK_SECONDS)
-            await self.close()
-
-    async def close(self) -> None:
-        if self._client is not None:
-            # Nothing depends on how it ends.
-            with contextlib.suppress(Exception):
-                await self._client.close()
+            self._client, lost = await connection.connect(self._servers(), self._name, self._subjects.inbox)
+            try:
+                with contextlib.suppress(connection.Error):
+                    await self._client.subscribe(self._subjects.live, cb=take)
+                    connected()
+                await lost
+            finally:
+                await connection.close(self._client)
 
     async def store(self, subject: str, data: bytes, message_id: str, seconds: float) -> None:
         """Returns when a stream has it on disk. LinkError: it may have it, or not."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from structlog.testing import capture_logs
 from tests.nats_servers import nats_servers
 
-from forenotice.cluster.connection import Servers, connect
+from forenotice.cluster.connection import Servers, close, connect
 
 SECONDS = 20.0
 
@@ -23,23 +23,17 @@ def test_an_attempt_that_fails_is_not_the_end_of_a_connection(tmp_path: Path) ->
     """A server that is paused takes connections and says nothing. Who waits for the end would not wait any more."""
 
     async def test() -> None:
-        ends: list[str] = []
-
-        async def ended() -> None:
-            ends.append("closed")
-
         with nats_servers(tmp_path) as servers, capture_logs() as logged:
             with servers[0].paused():
-                connecting = asyncio.create_task(
-                    connect(Servers(urls=servers.urls), "test", "_INBOX", reconnect=False, closed=ended)
-                )
+                connecting = asyncio.create_task(connect(Servers(urls=servers.urls), "test", "_INBOX"))
                 await until(lambda: any(entry["action"] == "nats.failed" for entry in logged))
-            client = await asyncio.wait_for(connecting, SECONDS)
-            assert not ends
-            assert not [entry for entry in logged if entry["action"] == "nats.lost"]
+            client, until_lost = await asyncio.wait_for(connecting, SECONDS)
+            waiting = asyncio.create_task(until_lost())
+            await client.flush()
+            assert not waiting.done()
             servers[0].kill()
-            await until(lambda: len(ends) == 1)
-            await client.close()
-            assert len(ends) == 1
+            await asyncio.wait_for(waiting, SECONDS)
+            assert [entry["action"] for entry in logged].count("nats.lost") == 1
+            await close(client)
 
     asyncio.run(test())

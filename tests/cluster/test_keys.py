@@ -253,19 +253,14 @@ def test_after_a_rotation_the_new_credentials_work(keys: Keys, servers: NatsServ
     old = written(tmp_path / "old.creds", file.read_text())
 
     async def rotate() -> None:
-        ended = asyncio.Event()
-
-        async def closed() -> None:
-            ended.set()
-
         inbox = Subjects.of(HOST).inbox
-        client = await connect(Servers(urls=servers.urls, credentials=file), "an edge", inbox, closed=closed)
+        client, until_lost = await connect(Servers(urls=servers.urls, credentials=file), "an edge", inbox)
         file.write_text(keys.enrol_anew(HOST, NOW).credentials)
         assert await is_known(servers.urls, old)
         assert await is_known(servers.urls, file)
         await push(keys.revoke(HOST, NOW, except_newest=True), system(keys, servers.urls))
-        await asyncio.wait_for(ended.wait(), SECONDS)
-        client = await connect(Servers(urls=servers.urls, credentials=file), "an edge", inbox)
+        await asyncio.wait_for(until_lost(), SECONDS)
+        client, _ = await connect(Servers(urls=servers.urls, credentials=file), "an edge", inbox)
         await client.close()
         assert not await is_known(servers.urls, old)
         assert await is_known(servers.urls, file)

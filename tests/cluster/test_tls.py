@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from structlog.testing import capture_logs
 from tests.cluster.users import NOW
 from tests.control import certificates
 from tests.control.certificates import Certificate
@@ -13,7 +14,7 @@ from tests.nats_servers import HOST as ADDRESS
 from tests.nats_servers import NatsServers, nats_servers
 
 from forenotice.cluster import streams
-from forenotice.cluster.connection import Servers, connect
+from forenotice.cluster.connection import Servers, close, connect
 from forenotice.cluster.keys import Keys, push
 from forenotice.cluster.subjects import CENTRE_INBOX, DOCS, Subjects
 from forenotice.core import errors
@@ -61,8 +62,8 @@ def test_the_service_and_edges_connect_with_certificates(
         )
 
     async def work() -> None:
-        service = await connect(by(keys.centre_credentials), "the service", CENTRE_INBOX)
-        edge = await connect(by(file), "an edge", OWN.inbox)
+        service, _ = await connect(by(keys.centre_credentials), "the service", CENTRE_INBOX)
+        edge, _ = await connect(by(file), "an edge", OWN.inbox)
         try:
             await streams.ensure(service.jetstream(), replicas=1)
             await service.jetstream().publish(OWN.docs, b"a state")
@@ -79,8 +80,8 @@ def connects(servers: Servers, seconds: float = SECONDS) -> None:
     """TimeoutError: it still tries."""
 
     async def attempt() -> None:
-        client = await asyncio.wait_for(connect(servers, "an edge", OWN.inbox), seconds)
-        await client.close()
+        client, _ = await asyncio.wait_for(connect(servers, "an edge", OWN.inbox), seconds)
+        await close(client)
 
     asyncio.run(attempt())
 
@@ -103,6 +104,34 @@ def test_without_the_right_certificates_nobody_connects(
     ):
         with pytest.raises(TimeoutError):
             connects(wrong, IN_VAIN_SECONDS)
+
+
+def test_a_handshake_that_failed_is_tried_again(
+    keys: Keys, servers: NatsServers, server: Certificate, client: Certificate, tmp_path: Path
+) -> None:
+    """NATS's client itself would wait for ever for the end of such a connection."""
+    ca = tmp_path / "ca.pem"
+    ca.write_bytes(client.ca.read_bytes())
+
+    async def attempt() -> None:
+        renewed = Servers(
+            urls=servers.urls,
+            credentials=keys.centre_credentials,
+            ca=ca,
+            certificate=client.file,
+            key=client.key,
+        )
+        with capture_logs() as logged:
+            connecting = asyncio.create_task(connect(renewed, "an edge", OWN.inbox))
+            deadline = asyncio.get_running_loop().time() + SECONDS
+            while not logged:
+                assert asyncio.get_running_loop().time() < deadline
+                await asyncio.sleep(0.02)
+            ca.write_bytes(server.ca.read_bytes())
+            made, _ = await asyncio.wait_for(connecting, SECONDS)
+        await close(made)
+
+    asyncio.run(attempt())
 
 
 def test_a_server_without_tls_does_not_get_our_credentials(keys: Keys, server: Certificate, tmp_path: Path) -> None:

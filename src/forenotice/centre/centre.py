@@ -7,12 +7,11 @@ from contextlib import suppress
 
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
-from nats.js import JetStreamContext
 
 from forenotice.centre.intake import Intake
 from forenotice.centre.publisher import Publisher
 from forenotice.cluster import streams
-from forenotice.cluster.connection import Servers, connect
+from forenotice.cluster.connection import Servers, close, connect
 from forenotice.cluster.subjects import CENTRE_INBOX
 from forenotice.core import errors
 from forenotice.failures import Failures
@@ -27,6 +26,7 @@ LOOK_SECONDS = 1.0
 """Edges may have been lost, and another process may have written what nobody told us of."""
 JOIN_SECONDS = 5.0
 JS_SECONDS = 5.0
+END_SECONDS = 2.0
 
 
 class Centre:
@@ -36,7 +36,6 @@ class Centre:
         self._loop = asyncio.new_event_loop()
         self._thread: Started | None = None
         self._stopping = asyncio.Event()
-        self._closed = asyncio.Event()
 
     def start(self) -> None:
         self._thread = self._service.runtime.start_thread(self._run, NAME)
@@ -59,7 +58,6 @@ class Centre:
         beating = asyncio.create_task(self._beat())
         try:
             while not stopped.done():
-                self._closed.clear()
                 serving = asyncio.create_task(self._serve())
                 await asyncio.wait({stopped, serving}, return_when=asyncio.FIRST_COMPLETED)
                 serving.cancel()
@@ -71,47 +69,44 @@ class Centre:
             beating.cancel()
 
     async def _serve(self) -> None:
-        """With one client, until it gives up."""
-        client = await connect(self._servers, "forenotice serve", CENTRE_INBOX, closed=self._give_up)
-        try:
-            js = client.jetstream(timeout=JS_SECONDS)
-            publisher, intake = Publisher(self._service, js), Intake(self._service, client, js)
-            await self._insist("streams", lambda: streams.ensure(js, _replicas(client)))
-            await self._insist("subscriptions", intake.start)
-            wake = _Wake(self._loop)
-            self._service.follow_growth(wake)
-            works = [
-                asyncio.create_task(work)
-                for work in (
-                    self._insist("publisher", lambda: self._publish(publisher, wake, js, client), for_ever=True),
-                    self._insist("intake", intake.store, for_ever=True),
-                    self._insist("edges", lambda: self._watch(client), for_ever=True),
-                    self._closed.wait(),
-                )
-            ]
-            try:
-                await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for work in works:
-                    work.cancel()
-                self._service.unfollow_growth(wake)
-                if client.is_connected:
-                    with suppress(errors.ForenoticeError):
-                        await publisher.stop()
-        finally:
-            await client.close()
+        """With one client, until it is lost."""
+        client, until_lost = await connect(self._servers, "forenotice serve", CENTRE_INBOX)
+        wake = _Wake(self._loop)
+        js = client.jetstream(timeout=JS_SECONDS)
+        publisher, intake = Publisher(self._service, js), Intake(self._service, client, js)
 
-    async def _give_up(self) -> None:
-        self._closed.set()
+        async def ensure() -> None:
+            await streams.ensure(js, _replicas(client))
+
+        self._service.follow_growth(wake)
+        works = [
+            asyncio.create_task(work)
+            for work in (
+                self._insist("publisher", ensure, lambda: self._publish(publisher, wake)),
+                self._insist("intake", ensure, intake.start, intake.store),
+                self._insist("edges", lambda: self._watch(client)),
+                until_lost(),
+            )
+        ]
+        try:
+            await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._service.unfollow_growth(wake)
+            for work in works:
+                work.cancel()
+            # A thread that renews the lease would take it again after it was given up.
+            await asyncio.wait(works, timeout=END_SECONDS)
+            if client.is_connected:
+                with suppress(errors.ForenoticeError):
+                    await publisher.stop()
+            await close(client)
 
     async def _beat(self) -> None:
         while True:
             self._service.liveness.beat(NAME)
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _publish(self, publisher: Publisher, wake: "_Wake", js: JetStreamContext, client: Client) -> None:
-        # Again after each failure: the streams may be gone.
-        await streams.ensure(js, _replicas(client))
+    async def _publish(self, publisher: Publisher, wake: "_Wake") -> None:
         while True:
             wake.clear()
             await publisher.step()
@@ -122,14 +117,13 @@ class Centre:
             await asyncio.to_thread(self._service.edges.watch, client.is_connected)
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _insist(self, what: str, work: Callable[[], Awaitable[object]], *, for_ever: bool = False) -> None:
-        """Until it has succeeded; failures of NATS and of the store are to be expected."""
+    async def _insist(self, what: str, *steps: Callable[[], Awaitable[object]]) -> None:
+        """For ever, all steps again after each failure: those of NATS and of the store are to be expected."""
         failures = Failures()
         while True:
             try:
-                await work()
-                if not for_ever:
-                    return
+                for step in steps:
+                    await step()
             except (NatsError, errors.ForenoticeError, TimeoutError, OSError) as error:
                 if failures.again(repr(error)):
                     reason = str(error) or type(error).__name__

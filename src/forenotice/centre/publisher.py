@@ -112,17 +112,19 @@ class Publisher:
         last = await self._last()
         if last is not None:
             await self._compare(last)
-        progress = await asyncio.to_thread(self._begin)
+        # Edges have another idea of time if the speed has changed since.
+        is_known = last is not None and last.speed == self._service.timing.speed
+        progress = await asyncio.to_thread(self._begin, is_known)
         log.info("This process publishes for edges", action="cluster.publishing", position=progress.position)
         return progress
 
-    def _begin(self) -> _Progress:
+    def _begin(self, is_known: bool) -> _Progress:
         with self._service.store.read() as reader:
             fence, _ = host_states.head(reader)
             position = reader.leases.get(LEASE).position
-            if position is not None and position <= fence.position:
+            if is_known and position is not None and position <= fence.position:
                 return _Progress(position=position, saved=position)
-            # Nobody has published yet, or the database has lost what was: the states may be any.
+            # Nothing was published yet, or the stream or the database has lost it: the states may be any.
             owed = {edge.host for edge in reader.edges.all()}
             return _Progress(position=fence.position, saved=0, owed=owed)
 

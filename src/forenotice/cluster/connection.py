@@ -3,8 +3,9 @@
 import asyncio
 import random
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,9 @@ PING_SECONDS = 3
 PINGS_UNANSWERED = 2
 """A connection that is cut silently counts as lost after less than ten seconds."""
 CONNECT_SECONDS, ONCE_SECONDS = 2, 5.0
+ATTEMPT_SECONDS = 10.0
+"""For all servers together."""
+CLOSE_SECONDS = LOOK_SECONDS = 1.0
 RECONNECT_SECONDS = (0.3, 1.2)
 """Drawn once for each process, so that those which lost their server together do not come back together."""
 
@@ -78,76 +82,68 @@ def _require_credentials(path: Path) -> None:
         raise errors.RefusedError(f"the credentials for NATS {path} lack a JWT or a seed: enrol the host anew")
 
 
-async def connect(
-    servers: Servers,
-    name: str,
-    inbox: str,
-    *,
-    reconnect: bool = True,
-    closed: Callable[[], Awaitable[None]] | None = None,
-) -> Client:
-    """Tries for ever; with `reconnect`, the client does so again when the connection is lost, and buffers nothing.
+async def connect(servers: Servers, name: str, inbox: str) -> tuple[Client, Callable[[], Coroutine[Any, Any, None]]]:
+    """Tries for ever; gives what waits until the connection is lost, too.
 
-    `closed` is called when the client that was given has given up, as it does when its credentials are refused.
-    Credentials and certificates are read at each attempt: they may have been renewed.
+    A client that is lost does not connect again: what it still had to send is not sent. Credentials and certificates
+    are read at each attempt: they may have been renewed.
     """
     failures = Failures()
-    told: Exception | None = None
-    connected = False
-
-    async def failed(error: Exception) -> None:
-        nonlocal told
-        if error is not told and failures.again(repr(error)):
-            log.warning("NATS", action="nats.failed", reason=str(error) or type(error).__name__, times=failures.times)
-        told = error
-
-    async def again() -> None:
-        nonlocal connected
-        connected = True
-        failures.over()
-        log.info("Connected to NATS", action="nats.connected", server=place(client))
-
-    # The client calls both after an attempt that failed, too.
-    async def gone() -> None:
-        if connected:
-            reason = str(client.last_error or "")
-            log.warning("The connection to NATS is lost", action="nats.lost", reason=reason)
-
-    async def ended() -> None:
-        if connected and closed is not None:
-            await closed()
-
     pause = random.SystemRandom().uniform(*RECONNECT_SECONDS)
     while True:
-        client = Client()
+        client, lost = Client(), asyncio.Event()
         try:
-            await client.connect(
-                **servers.options(),
-                name=name,
-                inbox_prefix=inbox,
-                error_cb=failed,
-                disconnected_cb=gone,
-                reconnected_cb=again,
-                closed_cb=ended,
-                allow_reconnect=reconnect,
-                max_reconnect_attempts=-1,
-                reconnect_time_wait=pause,  # type: ignore[arg-type]
-                connect_timeout=CONNECT_SECONDS,
-                ping_interval=PING_SECONDS,
-                max_outstanding_pings=PINGS_UNANSWERED,
-                pending_size=0,
-            )
+            async with asyncio.timeout(ATTEMPT_SECONDS):
+                await client.connect(
+                    **servers.options(),
+                    name=name,
+                    inbox_prefix=inbox,
+                    error_cb=partial(_note, failures),
+                    closed_cb=partial(_set, lost),
+                    allow_reconnect=False,
+                    max_reconnect_attempts=-1,
+                    reconnect_time_wait=pause,  # type: ignore[arg-type]
+                    connect_timeout=CONNECT_SECONDS,
+                    ping_interval=PING_SECONDS,
+                    max_outstanding_pings=PINGS_UNANSWERED,
+                    pending_size=0,
+                )
         except BaseException as error:
-            with suppress(Exception):
-                await client.close()
+            await close(client)
             if not isinstance(error, Exception):
                 raise
             # Of the client, of TLS, of files: whatever it is, it may be mended meanwhile.
-            await failed(error)
+            await _note(failures, error)
             await asyncio.sleep(pause)
         else:
-            await again()
-            return client
+            log.info("Connected to NATS", action="nats.connected", server=place(client))
+            return client, partial(_until_lost, client, lost, pause)
+
+
+async def _note(failures: Failures, error: Exception) -> None:
+    if failures.again(repr(error)):
+        log.warning("NATS", action="nats.failed", reason=str(error) or type(error).__name__, times=failures.times)
+
+
+async def _set(event: asyncio.Event) -> None:
+    event.set()
+
+
+async def _until_lost(client: Client, lost: asyncio.Event, pause: float) -> None:
+    """A client does not always say that it is lost; and one that has given up may call itself connected for ever."""
+    while client.is_connected and not lost.is_set():
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_SECONDS):
+                await lost.wait()
+    log.warning("The connection to NATS is lost", action="nats.lost", reason=str(client.last_error or ""))
+    # Whoever connects again does not do so at once.
+    await asyncio.sleep(pause)
+
+
+async def close(client: Client) -> None:
+    """Nothing depends on how it ends; after a TLS handshake that failed, it would wait for ever."""
+    with suppress(Exception):
+        await asyncio.wait_for(client.close(), CLOSE_SECONDS)
 
 
 @asynccontextmanager
@@ -174,8 +170,7 @@ async def once(servers: Servers, inbox: str = "_INBOX") -> AsyncIterator[Client]
     except (Error, OSError, TimeoutError) as error:
         raise errors.UnavailableError(reasons[-1] if reasons else str(error) or type(error).__name__) from None
     finally:
-        with suppress(Exception):
-            await client.close()
+        await close(client)
 
 
 def place(client: Client) -> str:

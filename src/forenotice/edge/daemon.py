@@ -58,7 +58,6 @@ def main(arguments: Sequence[str]) -> int:
     parser = table.parser("forenotice edge run", "Answer the guests of a host until SIGTERM.", table.EDGE)
     flags = vars(parser.parse_args(arguments))
     try:
-        cluster.require()
         run(all_settings.load_edge(flags, os.environ))
     except errors.ForenoticeError as error:
         sys.stderr.write(f"forenotice: {error.message}\n")
@@ -67,6 +66,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def run(settings: EdgeSettings) -> None:
+    cluster.require()
     os.umask(0o077)
     logs.configure(settings.log_level, settings.log_format)
     garbage_collection.raise_threshold()

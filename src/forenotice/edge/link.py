@@ -51,12 +51,12 @@ class Link:
             received(message.data)
 
         while True:
-            self._client, lost = await connection.connect(self._servers(), self._name, self._subjects.inbox)
+            self._client, until_lost = await connection.connect(self._servers(), self._name, self._subjects.inbox)
             try:
                 with contextlib.suppress(connection.Error):
                     await self._client.subscribe(self._subjects.live, cb=take)
                     connected()
-                await lost
+                await until_lost()
             finally:
                 await connection.close(self._client)
 

@@ -62,3 +62,18 @@ def test_an_edge_is_heard_for_scopes_on_its_host_and_not_ahead_of_time(rig: Rig)
     with rig.service.store.read() as reader:
         heard = {key: scope.last_heard for key, scope in reader.scopes.named(["group:web", "group:pool"]).items()}
     assert heard == {"group:web": None, "group:pool": now}
+
+
+def test_what_had_just_ended_when_an_edge_took_it_is_no_reason_to_refuse_the_rest_later(rig: Rig) -> None:
+    """The edge has answered 200, and the service was away meanwhile."""
+    ended = approval(rig, "db")
+    rig.cancel(rig.schedule(Kind.REDEPLOY, "db")[0])
+    (over,) = [entry.event for entry in rig.entries(action="event.canceled")]
+    rig.clock.advance(minutes=5)
+    live = ended.event_ids[0]
+    taken = StartRequests(vm="db", scope=ended.scope, event_ids=(over, live), at=rig.clock.now())
+    rig.clock.advance(hours=2)
+    rig.set_host("host-b", cordoned=False)
+    assert rig.guests.approve_at_edges([("host-b", taken)]) == [None]
+    later = StartRequests(vm="db", scope=ended.scope, event_ids=(over,))
+    assert rig.guests.refusal("host-b", later) is not None

@@ -21,6 +21,8 @@ from forenotice.service.service import Service
 BATCH = 500
 FETCH_SECONDS = 5.0
 RETRY_SECONDS = 0.5
+QUESTIONS = 100
+"""That wait at most: edges give up on an answer after two seconds."""
 LATER_SECONDS = 60.0
 """Until one comes again that could not be stored by itself: a later version may know how to."""
 
@@ -38,7 +40,7 @@ class Intake:
 
     async def start(self) -> None:
         await self._client.subscribe(ALL_BEATS, cb=self._take_beat)
-        await self._client.subscribe(ALL_QUESTIONS, queue=CONSUMER, cb=self._answer)
+        await self._client.subscribe(ALL_QUESTIONS, queue=CONSUMER, cb=self._answer, pending_msgs_limit=QUESTIONS)
         self._pull = await self._js.pull_subscribe_bind(CONSUMER, UP)
 
     async def store(self) -> None:
@@ -82,7 +84,8 @@ class Intake:
                     heard.append((host, messages.decode(message.data, Heard)))
                 else:
                     sent = messages.decode(message.data, Approval)
-                    requests = StartRequests(vm=sent.vm, scope=sent.scope, event_ids=sent.event_ids)
+                    taken = min(message.metadata.timestamp, self._service.clock.now())
+                    requests = StartRequests(vm=sent.vm, scope=sent.scope, event_ids=sent.event_ids, at=taken)
                     approvals.append((host, requests))
             except MalformedError as error:
                 self._log_malformed(host, error)

@@ -25,6 +25,8 @@ class StartRequests:
     vm: str
     scope: str
     event_ids: tuple[str, ...]
+    at: datetime | None = None
+    """When its edge took it; None: now."""
 
 
 # Listening: a scope of which no guest polls cannot be waited for.
@@ -79,7 +81,8 @@ def approve_as_guest(draft: Draft, start_requests: StartRequests) -> None:
     events: dict[str, Event] = {}
     for event_id in start_requests.event_ids:
         event = draft.world.events.get(event_id.upper())
-        over = event is not None and event.ended_at is not None and draft.now - event.ended_at > ENDED_APPROVABLE
+        at = start_requests.at or draft.now
+        over = event is not None and event.ended_at is not None and at - event.ended_at > ENDED_APPROVABLE
         if event is None or event.scope != start_requests.scope or over:
             raise errors.RefusedError("an EventId names no live event of this VM: nothing was approved")
         events[event.id] = event

@@ -54,7 +54,8 @@ class Guests:
         world = reader.worlds.to_approve(scopes, vms)
         if not all(event_id.upper() in world.events for approval in approvals for event_id in approval.event_ids):
             # A slow client approves what has just ended.
-            world = reader.worlds.to_approve(scopes, vms, now - ENDED_APPROVABLE)
+            taken = min(approval.at or now for approval in approvals)
+            world = reader.worlds.to_approve(scopes, vms, taken - ENDED_APPROVABLE)
         return world
 
     def heard(self, heard: Mapping[str, datetime]) -> None:

@@ -83,7 +83,7 @@ class Bus:
     def __init__(self, urls: Sequence[str], credentials: Path | None = None) -> None:
         self._loop = Loop()
         self.beats: dict[str, list[Beat]] = defaultdict(list)
-        self.questions: list[Question] = []
+        self.questions: dict[str, list[Question]] = defaultdict(list)
         self.answers: dict[str, Callable[[Question], Reply | None]] = {}
         """By host; None: no answer."""
         self.reply = b""
@@ -177,8 +177,9 @@ class Bus:
 
     async def _answer(self, message: Msg) -> None:
         question = messages.decode(message.data, Question)
-        self.questions.append(question)
-        answer = self.answers.get(host_of(message.subject))
+        host = host_of(message.subject)
+        self.questions[host].append(question)
+        answer = self.answers.get(host)
         reply = self.reply or messages.encode(answer(question) if answer else None)
         if reply != b"null":
             await message.respond(reply)

@@ -54,7 +54,7 @@ def test_an_approval_is_in_the_stream_when_it_is_answered(
         assert [each.upper() for each in other.message.event_ids] == [EVENT_ID]
         assert len(one.id) == len(other.id) == 36
         assert one.id != other.id
-        assert bus.questions == []
+        assert bus.questions[host] == []
 
 
 def test_a_malformed_one_is_refused_by_the_edge(bus: Bus, servers: NatsServers, host: str, tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_what_has_just_ended_can_be_approved(bus: Bus, servers: NatsServers, hos
     ended = EndedEvent(id=UNKNOWN, scope=WEB.key, ended_at=datetime.now(UTC) - timedelta(minutes=59))
     with showing(bus, servers, state(host=host, ended=(ended,)), tmp_path) as edge:
         assert edge.approve(of(UNKNOWN.lower(), EVENT_ID)).status == 200
-        assert bus.questions == []
+        assert bus.questions[host] == []
         # An hour after its end, only the service can know it.
         bus.answers[host] = lambda _: Reply(refusal="there is no such event")
         edge.clock.not_below(edge.clock.now() + timedelta(minutes=2))
@@ -83,12 +83,11 @@ def test_the_service_is_asked_about_an_event_that_the_edge_does_not_know(
         bus.answers[host] = lambda _: Reply(refusal="there is no event X")
         said = edge.approve(of(EVENT_ID, UNKNOWN))
         assert (said.status, said.json) == (400, {"error": "Bad request. There is no event X"})
-        assert bus.questions.pop() == Question(vm="web-0", scope=WEB.key, event_ids=(EVENT_ID, UNKNOWN))
+        assert bus.questions[host].pop() == Question(vm="web-0", scope=WEB.key, event_ids=(EVENT_ID, UNKNOWN))
         assert bus.approvals(host) == []
         bus.answers[host] = lambda _: Reply()
         assert edge.approve(of(UNKNOWN)).status == 200
         assert [each.event_ids for each in bus.approvals(host)] == [(UNKNOWN,)]
-        bus.questions.clear()
 
 
 def test_an_event_of_another_scope_is_as_unknown_as_one_that_does_not_exist(
@@ -98,9 +97,8 @@ def test_an_event_of_another_scope_is_as_unknown_as_one_that_does_not_exist(
     with showing(bus, servers, state(host=host), tmp_path) as edge:
         answers = [edge.approve(of(event), source=DB_ADDRESS) for event in (EVENT_ID, UNKNOWN)]
         assert {(said.status, said.body) for said in answers} == {(400, answers[0].body)}
-        assert {asked.scope for asked in bus.questions} == {DB.key}
+        assert {asked.scope for asked in bus.questions[host]} == {DB.key}
         assert bus.approvals(host) == []
-        bus.questions.clear()
 
 
 def test_without_an_answer_it_is_to_try_again_and_no_more_wait_than_may(
@@ -109,14 +107,13 @@ def test_without_an_answer_it_is_to_try_again_and_no_more_wait_than_may(
     limits = Limits(approvals=1)
     with showing(bus, servers, state(host=host), tmp_path, limits=limits) as edge, ThreadPoolExecutor() as pool:
         unanswered = pool.submit(edge.approve, of(UNKNOWN))
-        until(lambda: bus.questions)
+        until(lambda: bus.questions[host])
         crowded = edge.approve()
         assert not unanswered.done()
         for said in (crowded, unanswered.result()):
             assert (said.status, said.headers["retry-after"]) == (503, "5")
         assert bus.stored(host) == []
         assert edge.approve().status == 200
-        bus.questions.clear()
 
 
 def test_an_answer_that_cannot_be_read_is_none(tmp_path: Path, host: str) -> None:

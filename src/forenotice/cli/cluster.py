@@ -4,8 +4,8 @@ import asyncio
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from forenotice import control_socket, settings
 from forenotice.cli import commands
 from forenotice.cli.commands import UsageError, argument, command, option
 from forenotice.cli.output import Output
-from forenotice.cli.server import server_packages
+from forenotice.cli.server import packages, server_packages
 from forenotice.clock import SystemClock
 from forenotice.core import errors
 from forenotice.settings import table
@@ -27,16 +27,7 @@ if TYPE_CHECKING:
 app = commands.Group()
 
 
-@contextmanager
-def cluster_packages() -> Iterator[None]:
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] == "forenotice":
-            raise
-        raise errors.RefusedError(
-            f"this needs the cluster's packages, but {error.name} is not installed: pip install 'forenotice[cluster]'"
-        ) from None
+cluster_packages = partial(packages, "cluster")
 
 
 class Cluster:

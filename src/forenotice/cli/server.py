@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,15 +24,18 @@ SQLITE = "sqlite:///"
 
 
 @contextmanager
-def server_packages() -> Iterator[None]:
+def packages(extra: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "forenotice":
             raise
         raise errors.RefusedError(
-            f"this needs the server's packages, but {error.name} is not installed: pip install 'forenotice[server]'"
+            f"this needs the {extra}'s packages, but {error.name} is not installed: pip install 'forenotice[{extra}]'"
         ) from None
+
+
+server_packages = partial(packages, "server")
 
 
 @contextmanager

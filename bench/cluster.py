@@ -119,7 +119,7 @@ def _on_postgresql(effort: Effort) -> Iterator[report.Row]:
         token = cluster.make_fleet(_one_host(), database)
         first = stack.enter_context(cluster.service("--database", database))
         edge = stack.enter_context(nats_cluster.edge(cluster.directory / "edge", cluster.enrol(HOST), cluster.flags))
-        second = stack.enter_context(cluster.service("--database", database, name="second"))
+        second = stack.enter_context(cluster.service("--database", database, name="second", core=machine.LOAD_CORE))
         for what, service in ((", PostgreSQL", first), (", PostgreSQL, by the other process", second)):
             with nats_cluster.operator(service, token) as operator:
                 yield from _changes(what, operator, service, edge, effort)

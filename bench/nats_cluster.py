@@ -55,11 +55,12 @@ class Cluster:
             return str(tokens.create(service, SYSTEM, name="bench").token)
 
     @contextmanager
-    def service(self, *flags: str, name: str = "serve") -> Iterator[Server]:
+    def service(self, *flags: str, name: str = "serve", core: int = machine.SERVER_CORE) -> Iterator[Server]:
         data = self.directory / name
         data.mkdir(exist_ok=True)
         credentials = ("--nats-credentials", str(self.keys.centre_credentials))
-        with servers.forenotice(data, *self.flags, *credentials, *flags, address=fleets.address(0)) as server:
+        flags = (*self.flags, *credentials, *flags)
+        with servers.forenotice(data, *flags, address=fleets.address(0), core=core) as server:
             servers.await_control(server)
             yield server
 

@@ -42,7 +42,13 @@ class Server:
 
 
 @contextmanager
-def forenotice(data: Path, *flags: str, address: str = "127.0.0.1", answers: int = 200) -> Iterator[Server]:
+def forenotice(
+    data: Path,
+    *flags: str,
+    address: str = "127.0.0.1",
+    answers: int = 200,
+    core: int = machine.SERVER_CORE,
+) -> Iterator[Server]:
     """Ours, on the fleet in a data directory; it is there once the guest at `address` is answered so."""
     port, control = free_port(), free_port()
     command = [
@@ -50,7 +56,7 @@ def forenotice(data: Path, *flags: str, address: str = "127.0.0.1", answers: int
         *("--metadata", f"127.0.0.1:{port}", "--control", f"127.0.0.1:{control}"),
         *("--guest-rate", RATE, "--token-rate", "off", "--log-level", "error", *flags),
     ]
-    with running("forenotice", command, port, control, address, answers) as server:
+    with running("forenotice", command, port, control, address, answers, core) as server:
         yield server
 
 
@@ -101,8 +107,16 @@ def program(name: str) -> str:
 
 
 @contextmanager
-def running(name: str, command: list[str], port: int, control: int, address: str, answers: int) -> Iterator[Server]:
-    pinned = [program("taskset"), "--cpu-list", str(machine.SERVER_CORE), *command]
+def running(
+    name: str,
+    command: list[str],
+    port: int,
+    control: int,
+    address: str,
+    answers: int,
+    core: int = machine.SERVER_CORE,
+) -> Iterator[Server]:
+    pinned = [program("taskset"), "--cpu-list", str(core), *command]
     # Compiled modules are kept, as they are for everyone else.
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("FORENOTICE_", "PYTHON"))}
     begin = time.perf_counter()

@@ -11,7 +11,9 @@ import pytest
 
 SOURCES = Path(__file__).parents[1] / "src"
 
-SHELLS = frozenset({"metadata", "control", "portal", "cli", "agent", "emulator", "conformance", "lab", "centre", "edge"})
+SHELLS = frozenset(
+    {"agent", "centre", "cli", "conformance", "control", "edge", "emulator", "lab", "metadata", "portal"}
+)
 
 # Rooms that may use nothing but what is named here: other rooms, and third parties.
 SEALED = {

@@ -4,6 +4,7 @@ import asyncio
 import zlib
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from forenotice.cluster.messages import NOTHING, EndedEvent, Fence, HostState
 from forenotice.core.operations import Status
 from forenotice.core.timing import Timing
 from forenotice.edge.follower import Follower
-from forenotice.edge.state_file import StateFile
+from forenotice.edge.state_file import FormerStaysError, StateFile
 from forenotice.metadata.published import PublishedFleet
 
 DEADLINE = 30.0
@@ -105,6 +106,9 @@ def test_of_states_that_come_while_one_is_being_saved_only_the_newest_is_shown(t
         rig.offer(state(1, 1), state(1, 4), state(1, 3), state(0, 9), state(1, 4))
         await rig.settle()
         assert rig.follower.fence == Fence(1, 4)
+        # Once more: it is there.
+        rig.offer(state(1, 4))
+        await asyncio.to_thread(lambda: None)
         assert rig.follower.applied == 1
 
     run(tmp_path, test)
@@ -218,18 +222,62 @@ def test_it_goes_on_without_a_disk_and_leaves_nothing_that_is_older_than_what_wa
     async def test(rig: Rig) -> None:
         rig.offer(state(1, 1, incarnation=5))
         await rig.settle()
-        # Nothing can be written where there is a directory.
-        (tmp_path / "state.new").mkdir()
+        # It cannot be written, and can be removed.
+        (tmp_path / "state.new").symlink_to(tmp_path / "nowhere" / "state")
         rig.offer(state(1, 2, incarnation=6))
         await rig.settle()
-        (tmp_path / "state.new").rmdir()
         assert (rig.incarnation(), rig.follower.unsaved, saved(tmp_path)) == (6, 1, None)
-        # Read anew, it is written as soon as there is room; nothing else becomes of it.
+        # Read anew, it is written as soon as there is room.
         rig.offer(state(1, 1), state(1, 2, incarnation=6))
         await until(lambda: saved(tmp_path) == Fence(1, 2))
-        assert (rig.follower.applied, rig.follower.unsaved) == (2, 1)
+        assert (rig.incarnation(), rig.follower.unsaved) == (6, 1)
 
     run(tmp_path, test)
+
+
+def test_as_long_as_the_former_state_cannot_be_removed_guests_see_no_newer_one(tmp_path: Path) -> None:
+    """After a restart they would see the former one again."""
+
+    async def test(rig: Rig) -> None:
+        rig.offer(state(1, 1, incarnation=5))
+        await rig.settle()
+        # As on a disk that can only be read: what is there can neither be replaced nor removed.
+        (tmp_path / "state").unlink()
+        (tmp_path / "state").mkdir()
+        for unsaved in (1, 2):
+            rig.follower.offer(messages.encode_state(state(1, 2, incarnation=6)))
+            await until(partial(lambda unsaved: rig.follower.unsaved == unsaved, unsaved))
+            assert rig.incarnation() == 5
+        (tmp_path / "state").rmdir()
+        rig.offer(state(1, 2, incarnation=6))
+        await rig.settle()
+        assert (rig.incarnation(), saved(tmp_path)) == (6, Fence(1, 2))
+
+    run(tmp_path, test)
+
+
+def test_what_comes_while_a_state_cannot_be_saved_is_tried_next(tmp_path: Path) -> None:
+    loop: asyncio.AbstractEventLoop
+    rig: Rig
+
+    class OnceReadOnly(StateFile):
+        tries = 0
+
+        def write(self, data: bytes) -> None:
+            self.tries += 1
+            if self.tries == 1:
+                loop.call_soon_threadsafe(rig.offer, state(1, 2, incarnation=6))
+                raise FormerStaysError
+            super().write(data)
+
+    async def test(made: Rig) -> None:
+        nonlocal loop, rig
+        loop, rig = asyncio.get_running_loop(), made
+        rig.offer(state(1, 1, incarnation=5))
+        await until(lambda: rig.follower.fence == Fence(1, 2))
+        assert rig.incarnation() == 6
+
+    run(tmp_path, test, OnceReadOnly(tmp_path))
 
 
 def test_incarnations_never_fall_whatever_a_later_epoch_says(tmp_path: Path) -> None:
@@ -250,6 +298,9 @@ def test_it_keeps_to_the_speed_that_the_state_says(tmp_path: Path) -> None:
             rig.offer(state(0, position, speed=speed))
             await rig.settle()
         assert [timing.speed for timing in rig.timings] == [1.0, 60.0]
+        # Nothing has happened since but that the service was started anew.
+        rig.offer(state(0, 2, speed=10.0))
+        await until(lambda: [timing.speed for timing in rig.timings] == [1.0, 60.0, 10.0])
 
     run(tmp_path, test)
 

@@ -9,7 +9,7 @@ from forenotice.clock import Clock
 from forenotice.cluster import messages
 from forenotice.cluster.messages import NOTHING, Beat, Fence, HostState, MalformedError
 from forenotice.core.timing import ENDED_APPROVABLE, Timing
-from forenotice.edge.state_file import StateFile
+from forenotice.edge.state_file import FormerStaysError, StateFile
 from forenotice.failures import has_doubled
 from forenotice.logs import log
 from forenotice.metadata.published import PublishedFleet
@@ -74,10 +74,13 @@ class Follower:
         except MalformedError as error:
             self._refuse(str(error))
             return
-        newest = self._next[0].fence if self._next else self.fence
-        if state.fence >= newest:
-            self._confirmed = self._clock.now()
-        if state.fence > newest or (state.fence == newest and not self._is_saved):
+        newest = self._next[0] if self._next else self.state
+        if newest is not None and state.fence < newest.fence:
+            return
+        self._confirmed = self._clock.now()
+        # A service that was started anew may have another speed and nothing else to tell.
+        is_known = newest is not None and (state.fence, state.speed) == (newest.fence, newest.speed)
+        if not is_known or not (self._next or self._is_saved):
             self._next = (state, data)
             self._arrived.set()
 
@@ -91,15 +94,16 @@ class Follower:
             state, data = self._next
             try:
                 await asyncio.to_thread(self._file.write, data)
-                self._is_saved = True
+                self._is_saved = may_be_shown = True
             except OSError as error:
                 self._is_saved = False
                 self.unsaved += 1
                 if has_doubled(self.unsaved):
                     log.error("The state cannot be written to disk", action="edge.unsaved", reason=str(error))
+                may_be_shown = not isinstance(error, FormerStaysError)
             if self._next[0] is state:
                 self._next = None
-            if state.fence > self.fence:
+            if may_be_shown:
                 self._show(state)
                 self.applied += 1
                 self.news.set()

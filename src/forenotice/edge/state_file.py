@@ -1,10 +1,15 @@
 """The state on disk: an edge that restarts answers from it before it has reached anybody."""
 
 import os
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 NAME = "state"
+
+
+class FormerStaysError(OSError):
+    """A state was not written, and the former one could not be removed."""
 
 
 class StateFile:
@@ -22,7 +27,7 @@ class StateFile:
     def write(self, data: bytes) -> None:
         """Durable when it returns. OSError: it was not written, and the former one is gone, too.
 
-        Guests may have seen a newer state by then, and must not be shown the former one again.
+        FormerStaysError: not even that. A restart would show the former one to guests that have seen a newer.
         """
         try:
             with open(self._new, "wb") as file:
@@ -30,12 +35,16 @@ class StateFile:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(self._new, self._path)
-        except OSError:
-            self._path.unlink(missing_ok=True)
-            self._new.unlink(missing_ok=True)
+        except OSError as error:
+            try:
+                self._path.unlink(missing_ok=True)
+                self._sync_directory()
+            except OSError:
+                raise FormerStaysError(error.errno, error.strerror) from None
+            with suppress(OSError):
+                self._new.unlink(missing_ok=True)
             raise
-        finally:
-            self._sync_directory()
+        self._sync_directory()
 
     def _sync_directory(self) -> None:
         directory = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)

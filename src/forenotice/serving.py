@@ -149,6 +149,12 @@ async def _serve(settings: Settings, options: Options, tls: SSLContext | None, r
         if not await _first_of(reaching, told):
             return
         service.give_grace()
+        if service.edges.hosts and not settings.nats:
+            log.warning(
+                "Hosts have edges, which this process cannot reach: give --nats, or forget them with `edge forget`",
+                action="serve.without_nats",
+                hosts=len(service.edges.hosts),
+            )
         for thread in _threads(settings, service, reaching.result(), outgoing(), rules):
             thread.start()
             workers.push_async_callback(asyncio.to_thread, thread.stop)

@@ -22,7 +22,7 @@ from forenotice.cluster.connection import Servers
 from forenotice.cluster.keys import Keys, push
 from forenotice.edge import daemon
 
-ROUNDS = 5
+ROUNDS = 4
 
 
 def long_poll(edge: Asking) -> int:
@@ -107,7 +107,7 @@ def test_two_edges_do_not_share_a_directory(servers: NatsServers, host: str, tmp
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        ((), "host is not given, and an edge needs it"),
+        ((), "edge_host is not given, and an edge needs it"),
         (("--host", "h"), "nats is not given, and an edge needs it"),
         (("--host", "a b", "--nats", NOWHERE), "'a b'"),
         (("--host", "h", "--nats", NOWHERE, "--stale-after", "soon"), "'soon'"),
@@ -191,9 +191,11 @@ def test_refused_credentials_do_not_keep_it_from_serving_and_renewed_ones_are_us
         renewed = keys.enrol_anew(host, now).credentials
         system = Servers(urls=servers.urls, credentials=keys.system_credentials)
         asyncio.run(push(keys.revoke(host, now, except_newest=True), system))
-        until(lambda: not edge.metric("connected"))
-        # The old ones, none at all, and what is being written.
-        for wrong in (file.read_text(), "", renewed[:-80], renewed[renewed.index("-----BEGIN USER") :]):
+        (refused,) = until(lambda: edge.logged("nats.failed"))
+        assert "authorization violation" in refused["reason"].lower()
+        assert edge.metric("connected") == 0
+        # Cut off while they are written, and without a JWT.
+        for wrong in (renewed[:-80], renewed[renewed.index("-----BEGIN USER") :]):
             failures = len(edge.logged("nats.failed"))
             file.write_text(wrong)
             until(partial(lambda failures: len(edge.logged("nats.failed")) > failures, failures))

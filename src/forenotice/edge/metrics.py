@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Iterator
 
 from forenotice import __version__
@@ -31,7 +32,7 @@ class StatusServer:
             self._server = await asyncio.start_server(self._serve, at.host, at.port, limit=REQUEST_BYTES)
         except OSError as error:
             raise errors.RefusedError(
-                f"Metrics cannot be served at {at} ({error.strerror}): choose another with --metrics."
+                f"Metrics cannot be served at {at} ({os.strerror(error.errno or 0)}): choose another with --metrics."
             ) from None
         host, port = self._server.sockets[0].getsockname()[:2]
         self.at = Address(host=host, port=port)

@@ -272,9 +272,10 @@ def load(flags: Flags, environ: Mapping[str, str]) -> Settings:
 
 def load_edge(flags: Flags, environ: Mapping[str, str]) -> EdgeSettings:
     found = _resolve(table.EDGE, flags, environ)
-    for name, flag in (("host", "--host host-a"), ("nats", "--nats nats://127.0.0.1:4222")):
+    for name, key, flag in (("host", "edge_host", "--host host-a"), ("nats", "nats", "--nats nats://127.0.0.1:4222")):
         if not found[name]:
-            raise SettingError(f"{name} is not given, and an edge needs it: give it, such as {flag}", setting=name)
+            why = f"{key} is not given, and an edge needs it: give it in the file, or such as {flag}"
+            raise SettingError(why, setting=key)
     settings = EdgeSettings(**found)
     _require_sound_endpoint(settings)
     return settings

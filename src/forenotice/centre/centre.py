@@ -25,7 +25,7 @@ PAUSE_SECONDS = 0.5
 LOOK_SECONDS = 1.0
 """Edges may have been lost, and another process may have written what nobody told us of."""
 JOIN_SECONDS = 5.0
-JS_SECONDS = 5.0
+JS_SECONDS = 2.0
 END_SECONDS = 2.0
 
 

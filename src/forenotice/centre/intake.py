@@ -19,7 +19,7 @@ from forenotice.service.guests import Guests
 from forenotice.service.service import Service
 
 BATCH = 500
-FETCH_SECONDS = 5.0
+FETCH_SECONDS = 2.0
 RETRY_SECONDS = 0.5
 QUESTIONS = 100
 """That wait at most: edges give up on an answer after two seconds."""

@@ -26,7 +26,8 @@ ENTRIES = 1000
 HOSTS = 50
 """Whose states are made at once."""
 IN_FLIGHT = 128
-ACK_SECONDS = 5.0
+ACK_SECONDS = 2.0
+"""What is sent while no server leads is never answered: it is better to send it again soon."""
 HOLD_SECONDS = 1.0
 """The lease is looked at this often; it is renewed when a third of it has passed."""
 REPAIR_SECONDS = 10.0

@@ -32,7 +32,7 @@ SEED = int(os.environ.get("SEED", "0")) or random.SystemRandom().randrange(1, 2*
 
 # An election in NATS takes four seconds or more, the lease of the `serve` that publishes lasts six.
 ROUNDS: Sequence[tuple[float, Sequence[str]]] = (
-    (1, ["NATS leader killed"]),
+    (2, ["NATS leader killed"]),
     (1, ["NATS follower killed", "edge killed"]),
     (1, ["PostgreSQL killed"]),
     (1, ["publishing serve killed"]),

@@ -269,7 +269,7 @@ def test_an_endpoint_that_stops_answering_gets_no_more_requests() -> None:
 def test_an_endpoint_that_leaves_only_some_requests_without_an_answer_gets_all() -> None:
     wrong = WrongServer()
     wrong.silent_on = frozenset({"HEAD", "DELETE", "PATCH", "OPTIONS"})
-    report = judged(wrong, RESTING, pace=replace(PACE, answer=0.1, wait=0.2), strict=False)
+    report = judged(wrong, RESTING, pace=replace(PACE, answer=0.5, wait=0.2), strict=False)
     assert having(report, FAILED) == {"endpoint.method"}
 
 

@@ -183,8 +183,6 @@ def test_more_hosts_than_are_made_at_once(rig: Rig, with_bus: Run) -> None:
 
 
 def test_an_edge_that_has_nothing_gets_its_state_again(rig: Rig, with_bus: Run) -> None:
-    """The stream was lost, and nothing has changed since."""
-
     async def test(bus: Bus) -> None:
         publisher = Publisher(rig.service, bus.js)
         register(rig, "host-b")
@@ -200,6 +198,27 @@ def test_an_edge_that_has_nothing_gets_its_state_again(rig: Rig, with_bus: Run) 
         publisher._repair_at = 0.0
         await publisher.step()
         assert await bus.state("host-b") is None, "it has what was published"
+
+    with_bus(test)
+
+
+def test_a_stream_that_was_lost_has_all_states_again(rig: Rig, with_bus: Run) -> None:
+    """Edges that have theirs could not tell whether it is the newest."""
+
+    async def test(bus: Bus) -> None:
+        publisher = Publisher(rig.service, bus.js)
+        register(rig, "host-b", "host-d")
+        await publisher.step()
+        known = await bus.state("host-b")
+        assert known is not None
+        for host in ("host-b", "host-d"):
+            rig.service.edges.beat(host, Beat(version="1", epoch=known.epoch, position=known.position, at=known.at))
+        await bus.js.delete_stream(DOCS)
+        await streams.ensure(bus.js, 1)
+        publisher._repair_at = 0.0
+        await publisher.step()
+        assert await bus.state("host-b") == known
+        assert await bus.state("host-d") is not None
 
     with_bus(test)
 

@@ -55,6 +55,7 @@ class Publisher:
         self._lease = Lease(service, LEASE, LENGTH)
         self._progress: _Progress | None = None
         self._held_until = self._repair_at = 0.0
+        self._stream_made: datetime | None = None
         self._sequences: dict[str, int] = {}
         """Of the last message for each host, as far as known."""
         self._published: dict[str, Fence] = service.edges.published
@@ -71,9 +72,8 @@ class Publisher:
             self._progress = await self._take_over()
         progress = self._progress
         if self._service.runtime.monotonic() >= self._repair_at:
-            # The stream may have been lost, and with it what was published.
             self._repair_at = self._service.runtime.monotonic() + REPAIR_SECONDS
-            progress.owed |= self._service.edges.behind()
+            progress.owed |= await self._lost()
             await self._believe_edges()
         if progress.owed:
             await self._publish(progress.owed)
@@ -231,9 +231,18 @@ class Publisher:
         self._published[state.host] = there.fence
         return True
 
+    async def _lost(self) -> set[str]:
+        """Hosts whose state is not in the stream any more, or did not arrive."""
+        before, self._stream_made = self._stream_made, (await self._js.stream_info(DOCS)).created
+        if before != self._stream_made:
+            # Edges that have their state cannot know whether it is still the newest.
+            return self._service.edges.hosts
+        return self._service.edges.behind()
+
     async def _last(self) -> HostState | None:
         """What was published last, of any host."""
-        last = (await self._js.stream_info(DOCS)).state.last_seq
+        stream = await self._js.stream_info(DOCS)
+        self._stream_made, last = stream.created, stream.state.last_seq
         if not last:
             return None
         try:

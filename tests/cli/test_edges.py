@@ -13,13 +13,13 @@ AT = datetime(2026, 1, 31, 12, tzinfo=UTC)
 def test_edges_are_listed_shown_and_forgotten(fleet: Run, module_control: Control) -> None:
     assert fleet("edge", "list").out == "No host has an edge; see `forenotice edge run -h`.\n"
     edges = module_control.service.edges
-    edges.beat("host-a", Beat(version="1.0", position=40, at=AT))
+    edges.beat("host-a", Beat(version="1.0", position=40, at=AT, age=90))
     edges.beat("host-b", Beat(version="1.0", position=44, at=AT, refused=2, refusal="the state is cut off"))
     edges.watch(True)
     edges.published["host-a"] = Fence(0, 44)
     fleet("edge", "list").shows(
-        "host +state +version +last beat +position +behind +refused states",
-        r"host-a +behind +1\.0 +\d+ s ago +40 +4",
+        "host +state +version +last beat +confirmed +position +behind +refused states",
+        r"host-a +behind +1\.0 +\d+ s ago +1 min 3\d s ago +40 +4",
         r"host-b +current +1\.0 +\d+ s ago +44 +2",
     )
     assert [each["host"] for each in fleet("edge", "list", "--state", "behind", "--json").json] == ["host-a"]
@@ -29,7 +29,7 @@ def test_edges_are_listed_shown_and_forgotten(fleet: Run, module_control: Contro
         "host +host-b",
         "state +current",
         "position +44",
-        r"last heard +\d+ s ago",
+        r"last beat +\d+ s ago",
         "refused states +2",
         "refusal +the state is cut off",
     )

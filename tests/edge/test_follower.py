@@ -149,6 +149,7 @@ def test_what_is_on_disk_is_shown_at_once_with_its_age(tmp_path: Path) -> None:
         # It is the newest, by whoever tells us so; that an older one was seen somewhere tells nothing.
         rig.offer(state(2, 6))
         assert rig.follower.age >= timedelta(hours=1)
+        assert (rig.follower.beat().age or 0) >= 3600
         rig.offer(state(2, 7))
         assert rig.follower.age < timedelta(hours=1)
 

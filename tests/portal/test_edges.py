@@ -33,12 +33,14 @@ def test_nobody_has_an_edge(portal: Portal) -> None:
 def test_edges_with_their_states(portal: Portal) -> None:
     for host in ("host-a", "host-b", "host-c"):
         heard(portal, host)
+    heard(portal, "host-a", age=90)
     heard(portal, "host-b", refused=2, refusal="the state is cut off")
     portal.service.edges.published["host-a"] = Fence(0, 44)
     lose(portal, "host-c")
     visitor = portal.visitor()
     page = visitor.get("/edges")
     page.shows("all 3 lost 1 behind 1 not heard yet 0 refused states 1")
+    page.shows("Confirmed", "1 min 30 s ago")
     page.shows("2: the state is cut off", "◷ behind", "? lost", "✓ current", '<a href="/hosts/host-a">host-a</a>')
     for only, hosts in (("lost", "c"), ("behind", "a"), ("refused", "b"), ("unheard", ""), ("odd", "abc")):
         html = visitor.get(f"/edges?only={only}").html

@@ -316,7 +316,7 @@ def test_what_was_shown_while_the_store_was_away_is_not_forgotten(site: Site) ->
 
 
 def test_what_each_edge_tells(site: Site) -> None:
-    site.beat("a", epoch=3, position=40, refused=2, refusal="the state is cut off")
+    site.beat("a", epoch=3, position=40, age=30, refused=2, refusal="the state is cut off")
     site.beat("b", epoch=3, position=40)
     site.watch()
     site.service.edges.published |= {"a": Fence(3, 44), "b": Fence(3, 40)}
@@ -324,6 +324,8 @@ def test_what_each_edge_tells(site: Site) -> None:
     a, b = queries.edges(site.service).items
     assert (a.state, a.behind, a.refused, a.refusal) == (EdgeState.BEHIND, 4, 2, "the state is cut off")
     assert (a.last_beat, a.last_beat_seconds, a.shown_until) == (START, 2, START)
+    assert (a.confirmed, a.confirmed_seconds) == (START - timedelta(seconds=30), 32)
+    assert (b.confirmed, b.confirmed_seconds) == (None, None)
     assert (b.state, b.behind, b.epoch, b.position) == (EdgeState.CURRENT, 0, 3, 40)
     site.service.edges.published["b"] = Fence(4, 1)
     b = queries.edge(site.service, "b")

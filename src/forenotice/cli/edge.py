@@ -48,12 +48,13 @@ def list_edges(ctx: Operator, **filters: Any) -> None:
     some = any(value is not None for value in filters.values())
     ctx.out.list(
         ctx.api.items(views.edges.Edge, "edges", **filters),
-        ("host", "state", "version", "last beat", "position", "behind", "refused states"),
+        ("host", "state", "version", "last beat", "confirmed", "position", "behind", "refused states"),
         lambda each: (
             each.host,
             each.state,
             each.version,
-            _age(each),
+            _ago(each.last_beat_seconds),
+            _ago(each.confirmed_seconds),
             each.position,
             each.behind,
             each.refused or None,
@@ -66,8 +67,9 @@ def list_edges(ctx: Operator, **filters: Any) -> None:
 def show(ctx: Operator, host: str) -> None:
     """Show the edge of a host."""
     found = ctx.api.get(views.edges.Edge, "edges", host)
-    hidden = dict.fromkeys(("last_beat", "last_beat_seconds"))
-    ctx.out.view(found, **hidden, last_heard=_age(found), refused=None, refused_states=found.refused or None)
+    told = {"last_beat": _ago(found.last_beat_seconds), "confirmed": _ago(found.confirmed_seconds)}
+    hidden = dict.fromkeys(("last_beat_seconds", "confirmed_seconds", "refused"))
+    ctx.out.view(found, **told, **hidden, refused_states=found.refused or None)
 
 
 @operator(app, "forget", commands.HOST, commands.YES, changes=True)
@@ -78,9 +80,8 @@ def forget(ctx: Operator, host: str, yes: bool) -> None:
     ctx.out.result(gone, f"The edge of host {gone.removed} is forgotten.")
 
 
-def _age(edge: "views.edges.Edge") -> str | None:
-    """Of its last beat; null: it has not been heard."""
-    return None if edge.last_beat_seconds is None else f"{span(timedelta(seconds=edge.last_beat_seconds))} ago"
+def _ago(seconds: float | None) -> str | None:
+    return None if seconds is None else f"{span(timedelta(seconds=seconds))} ago"
 
 
 # Credentials: made offline, with the directory of keys

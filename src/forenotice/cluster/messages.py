@@ -24,6 +24,7 @@ Name = Annotated[str, msgspec.Meta(pattern=r"^[^\x00]*$")]
 """Or an id; a database keeps it."""
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=10**10)]
 M = TypeVar("M", bound=msgspec.Struct)
 
 
@@ -109,6 +110,8 @@ class Beat(msgspec.Struct, frozen=True, kw_only=True):
     position: Annotated[int, msgspec.Meta(ge=NOTHING.position, le=MOST)] = NOTHING.position
     at: Moment | None = None
     """As in the state that it has applied; None: it has none."""
+    age: Seconds | None = None
+    """Since it learnt that this state is the newest; None: it has not."""
     refused: Count = 0
     """States that it could not read, since it started."""
     refusal: Annotated[str, msgspec.Meta(max_length=500)] = ""

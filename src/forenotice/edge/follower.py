@@ -125,6 +125,7 @@ class Follower:
             epoch=self.fence.epoch,
             position=self.fence.position,
             at=self.state.at if self.state else None,
+            age=self.age.total_seconds() if self.age is not None else None,
             refused=self.refused,
             refusal=self._refusal,
             polls=polls,

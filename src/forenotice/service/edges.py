@@ -129,8 +129,9 @@ class Edges:
 
     def _view(self, edge: Edge) -> views.Edge:
         heard, newest = self._beats.get(edge.host), self.published.get(edge.host)
-        age = None if heard is None else self._monotonic() - heard.at
         beat = heard.beat if heard else None
+        age = None if heard is None else self._monotonic() - heard.at
+        confirmed = None if age is None or beat is None or beat.age is None else age + beat.age
         behind = None
         if beat is not None and newest is not None and beat.epoch == newest.epoch:
             behind = max(0, newest.position - beat.position)
@@ -146,8 +147,10 @@ class Edges:
             since=edge.since,
             lost_since=edge.lost_since,
             version=beat.version if beat else None,
-            last_beat=None if age is None else self._service.clock.now() - timedelta(seconds=age),
+            last_beat=self._ago(age),
             last_beat_seconds=None if age is None else round(age, 1),
+            confirmed=self._ago(confirmed),
+            confirmed_seconds=None if confirmed is None else round(confirmed, 1),
             epoch=beat.epoch if beat and beat.at else None,
             position=beat.position if beat and beat.at else None,
             shown_until=beat.at if beat else None,
@@ -155,6 +158,9 @@ class Edges:
             refused=beat.refused if beat else 0,
             refusal=beat.refusal if beat else "",
         )
+
+    def _ago(self, seconds: float | None) -> datetime | None:
+        return None if seconds is None else self._service.clock.now() - timedelta(seconds=seconds)
 
     # What is heard
 

@@ -20,6 +20,10 @@ class Edge(Response):
     last_beat: datetime | None
     last_beat_seconds: float | None
     """How long ago that is."""
+    confirmed: datetime | None
+    """When the edge last learnt that its state is the newest; null: it has not."""
+    confirmed_seconds: float | None
+    """How long ago that is: the age of what the edge knows."""
     epoch: int | None
     position: int | None
     """Of the journal: it has everything up to there that concerns it; null: it has no state yet."""
@@ -41,6 +45,8 @@ example(
     version="1.0.0",
     last_beat=base.NOW,
     last_beat_seconds=4.2,
+    confirmed=base.NOW,
+    confirmed_seconds=31.5,
     epoch=0,
     position=1234,
     shown_until=base.NOW,

@@ -27,7 +27,8 @@ B = Subjects.of("host-b")
 @asynccontextmanager
 async def taking(rig: Rig, bus: Bus) -> AsyncIterator[None]:
     intake = Intake(rig.service, bus.client, bus.js)
-    await intake.start()
+    await intake.listen()
+    await intake.bind()
     storing = asyncio.create_task(intake.store())
     try:
         yield

@@ -83,8 +83,9 @@ class Centre:
             asyncio.create_task(work)
             for work in (
                 self._insist("publisher", ensure, lambda: self._publish(publisher, wake)),
-                self._insist("intake", ensure, intake.start, intake.store),
-                self._insist("edges", lambda: self._watch(client)),
+                self._insist("intake", ensure, intake.bind, intake.store),
+                # Heard first: an edge that this process cannot hear is not lost.
+                self._insist("edges", intake.listen, lambda: self._watch(client)),
                 until_lost(),
             )
         ]

@@ -37,17 +37,30 @@ class Intake:
         self._guests = Guests(service)
         self._malformed = Failures()
         self._unstored = Failures()
+        self._listens = False
+        self._pull: JetStreamContext.PullSubscription | None = None
 
-    async def start(self) -> None:
-        await self._client.subscribe(ALL_BEATS, cb=self._take_beat)
-        await self._client.subscribe(ALL_QUESTIONS, queue=CONSUMER, cb=self._answer, pending_msgs_limit=QUESTIONS)
+    async def listen(self) -> None:
+        """Hear beats and questions, which need no stream; once for each connection, however often it is called."""
+        if not self._listens:
+            await self._client.subscribe(ALL_BEATS, cb=self._take_beat)
+            await self._client.subscribe(ALL_QUESTIONS, queue=CONSUMER, cb=self._answer, pending_msgs_limit=QUESTIONS)
+            self._listens = True
+
+    async def bind(self) -> None:
+        """To the consumer, which has to be there; again after a failure, and then without the former subscription."""
+        former, self._pull = self._pull, None
+        if former is not None:
+            await former.unsubscribe()
         self._pull = await self._js.pull_subscribe_bind(CONSUMER, UP)
 
     async def store(self) -> None:
         """For ever: commit what edges sent, then acknowledge it. What is not acknowledged comes again."""
+        pull = self._pull
+        assert pull is not None
         while True:
             try:
-                batch = await self._pull.fetch(BATCH, timeout=FETCH_SECONDS)
+                batch = await pull.fetch(BATCH, timeout=FETCH_SECONDS)
             except NatsTimeoutError:
                 continue
             await self._take(batch)

@@ -48,7 +48,7 @@ def is_known(urls: Sequence[str], file: Path, host: str = "host-a") -> bool:
 def test_init_says_what_to_do_with_the_files(run: Run, tmp_path: Path) -> None:
     place = tmp_path / "keys"
     done = run("cluster", "init", str(place))
-    done.shows(f"  {place}/servers.conf  to be included .*", f"Next, .*: forenotice edge enrol HOST --keys {place}")
+    done.shows(f"  {place}/servers.conf  include it .*", f"Next, .*: forenotice edge enrol HOST --keys {place}")
     found = run("cluster", "init", str(tmp_path / "others"), "--json").json
     assert found == {
         "directory": str(tmp_path / "others"),
@@ -58,7 +58,7 @@ def test_init_says_what_to_do_with_the_files(run: Run, tmp_path: Path) -> None:
     again = run("cluster", "init", str(place))
     assert (again.code, again.err) == (
         1,
-        f"forenotice: there is something in {place} already, and it stays as it is\n",
+        f"forenotice: {place} already exists: give a new or an empty directory\n",
     )
     nowhere = run("cluster", "init", "/proc/keys")
     assert (nowhere.code, "cannot be made" in nowhere.err) == (1, True)
@@ -67,7 +67,7 @@ def test_init_says_what_to_do_with_the_files(run: Run, tmp_path: Path) -> None:
 def test_credentials_go_to_a_file_and_are_printed_only_if_asked_for(run: Run, keys: Path, tmp_path: Path) -> None:
     done = run("edge", "enrol", "host-a", "--keys", "keys")
     assert done.out == (
-        "The credentials of host-a are in host-a.creds: install it there, for `edge run --nats-credentials FILE`.\n"
+        "The credentials of host-a are in host-a.creds. Install it on host-a, for `edge run --nats-credentials FILE`.\n"
     )
     file = tmp_path / "host-a.creds"
     assert SECRET.search(file.read_text())
@@ -83,10 +83,10 @@ def test_credentials_go_to_a_file_and_are_printed_only_if_asked_for(run: Run, ke
 
 def test_enrol_overwrites_nothing(run: Run, keys: Path, tmp_path: Path) -> None:
     (tmp_path / "host-a.creds").write_text("mine")
-    assert "exists already" in run("edge", "enrol", "host-a", "--keys", "keys").err
+    assert "already exists" in run("edge", "enrol", "host-a", "--keys", "keys").err
     assert (tmp_path / "host-a.creds").read_text() == "mine"
     assert run("edge", "enrol", "host-a", "--keys", "keys", "--output", "another").code == 0
-    assert "has credentials already" in run("edge", "enrol", "host-a", "--keys", "keys", "--output", "third").err
+    assert "already has credentials" in run("edge", "enrol", "host-a", "--keys", "keys", "--output", "third").err
     assert "/nowhere/a cannot be written" in run("edge", "enrol", "b", "--keys", "keys", "--output", "/nowhere/a").err
 
 
@@ -94,7 +94,7 @@ def test_revoke_tells_the_servers(run: Run, keys: Path, servers: NatsServers, tm
     run("edge", "enrol", "host-a", "--keys", "keys")
     assert is_known(servers.urls, tmp_path / "host-a.creds")
     done = run("edge", "revoke", "host-a", "--keys", "keys", "--nats", *servers.urls)
-    assert done.out == "Revoked, and told to n0.\n"
+    assert done.out == "Revoked; confirmed by n0.\n"
     assert not is_known(servers.urls, tmp_path / "host-a.creds")
     again = run("edge", "revoke", "host-a", "--keys", "keys", "--nats", *servers.urls, "--json")
     assert again.json == {"host": "host-a", "servers": ["n0"]}
@@ -105,8 +105,8 @@ def test_revoke_says_what_remains_to_be_done(run: Run, keys: Path, servers: Nats
     run("edge", "enrol", "host-a", "--keys", "keys")
     failed = run("edge", "revoke", "host-a", "--keys", "keys", *NOBODY)
     assert failed.code == 1
-    assert "keys has the revocation, but it is not in force everywhere: " in failed.err
-    assert failed.err.endswith("; run `forenotice edge revoke host-a --keys keys --nats URL` again\n")
+    assert "keys records the revocation, but not every NATS server confirmed it: " in failed.err
+    assert failed.err.endswith("; run `forenotice edge revoke host-a --keys keys` with the same --config or --nats\n")
     assert not SECRET.search(failed.err)
     assert is_known(servers.urls, tmp_path / "host-a.creds")
     assert run("edge", "revoke", "host-a", "--keys", "keys", "--nats", *servers.urls).code == 0
@@ -137,7 +137,9 @@ def test_new_credentials_are_not_lost_where_the_old_cannot_be_revoked(
 ) -> None:
     run("edge", "enrol", "host-a", "--keys", "keys")
     failed = run("edge", "rotate", "host-a", "--keys", "keys", *NOBODY, failing=1)
-    assert failed.err.endswith("; run `forenotice edge revoke host-a --old --keys keys --nats URL` again\n")
+    assert failed.err.endswith(
+        "; run `forenotice edge revoke host-a --old --keys keys` with the same --config or --nats\n"
+    )
     assert is_known(servers.urls, tmp_path / "host-a.creds")
 
 
@@ -146,10 +148,10 @@ def test_new_credentials_are_not_lost_where_the_old_cannot_be_revoked(
     [
         (("enrol", "host-a", "--keys", "."), "has no keys"),
         (("enrol", "../a", "--keys", "keys", "--output", "a"), "is not a host name"),
-        (("revoke", "host-a", "--keys", "keys"), "nats is not given"),
-        (("rotate", "host-a", "--keys", "keys"), "nats is not given"),
-        (("revoke", "host-a", "--keys", "keys", *NOBODY), "host-a is not enrolled"),
-        (("rotate", "host-a", "--keys", "keys", *NOBODY), "host-a is not enrolled"),
+        (("revoke", "host-a", "--keys", "keys"), "no NATS server is given"),
+        (("rotate", "host-a", "--keys", "keys"), "no NATS server is given"),
+        (("revoke", "host-a", "--keys", "keys", *NOBODY), "host-a has no credentials"),
+        (("rotate", "host-a", "--keys", "keys", *NOBODY), "host-a has no credentials"),
         (("revoke", "host-a", "--keys", "keys", *NOBODY, "--nats-key", "k"), "need each other"),
         (("enrol", "host-a"), "--keys"),
     ],

@@ -34,5 +34,8 @@ def test_edges_are_listed_shown_and_forgotten(fleet: Run, module_control: Contro
         "refusal +the state is cut off",
     )
     assert fleet("edge", "show", "host-a", "--json").json["behind"] == 4
-    assert fleet("edge", "forget", "host-b").out == "The edge of host host-b is forgotten.\n"
+    assert (
+        fleet("edge", "forget", "host-b").out
+        == "The edge of host host-b is forgotten; the service no longer waits for it.\n"
+    )
     assert "host 'host-b' has no edge: see `forenotice edge list`" in fleet("edge", "show", "host-b").err

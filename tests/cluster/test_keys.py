@@ -86,7 +86,7 @@ def test_nothing_is_overwritten(tmp_path: Path, existing: str) -> None:
         case _:
             place.write_text("mine")
     before = {path: path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
-    with pytest.raises(errors.ConflictError, match="stays as it is"):
+    with pytest.raises(errors.ConflictError, match="already exists"):
         Keys.make(place, NOW)
     assert {path: path.read_text() for path in tmp_path.rglob("*") if path.is_file()} == before
 
@@ -145,7 +145,7 @@ def test_of_several_at_once_one_enrols_a_host(keys: Keys) -> None:
 
 @pytest.mark.parametrize("work", [Keys.enrol_anew, Keys.revoke])
 def test_who_is_not_enrolled_has_nothing_to_renew_or_revoke(keys: Keys, work: Callable[..., object]) -> None:
-    with pytest.raises(errors.NotFoundError, match="not enrolled"):
+    with pytest.raises(errors.NotFoundError, match="has no credentials"):
         work(keys, HOST, NOW)
 
 

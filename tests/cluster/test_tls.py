@@ -146,11 +146,11 @@ def test_a_server_without_tls_does_not_get_our_credentials(keys: Keys, server: C
 
 
 def test_certificates_that_cannot_be_used_are_refused(server: Certificate, client: Certificate) -> None:
-    for wrong in (
-        Servers(urls=(), ca=Path("/nowhere.pem")),
-        Servers(urls=(), certificate=client.file, key=server.key),
+    for wrong, what in (
+        (Servers(urls=(), ca=Path("/nowhere.pem")), "the CA for NATS /nowhere.pem"),
+        (Servers(urls=(), certificate=client.file, key=server.key), f"the certificate for NATS {client.file}"),
     ):
-        with pytest.raises(errors.RefusedError, match="certificates cannot be used"):
+        with pytest.raises(errors.RefusedError, match=f"{what} .*cannot be used: "):
             wrong.options()
 
 

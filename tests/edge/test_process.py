@@ -107,8 +107,8 @@ def test_two_edges_do_not_share_a_directory(servers: NatsServers, host: str, tmp
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        ((), "edge_host is not given, and an edge needs it"),
-        (("--host", "h"), "nats is not given, and an edge needs it"),
+        ((), "an edge needs edge_host: give it"),
+        (("--host", "h"), "an edge needs nats: give it"),
         (("--host", "a b", "--nats", NOWHERE), "'a b'"),
         (("--host", "h", "--nats", NOWHERE, "--stale-after", "soon"), "'soon'"),
     ],

@@ -50,14 +50,14 @@ class MadeKeys(msgspec.Struct, frozen=True, kw_only=True):
 @command(
     app,
     "init",
-    argument("directory", "Where to; a new or an empty one.", metavar="DIR", type=click.Path(path_type=Path)),
+    argument("directory", "A new or empty directory for the keys.", metavar="DIR", type=click.Path(path_type=Path)),
     make=Cluster,
     rows=(),
 )
 def init(ctx: Cluster, directory: Path) -> None:
-    """Make the keys by which NATS knows the service and its edges.
+    """Make the keys with which the service and its edges prove to NATS who they are.
 
-    Whoever can read them can be the service and every edge: keep the directory where no service and no edge runs.
+    Anyone who can read them can pose as the service and as every edge: keep them on a machine that runs neither.
     """
     with cluster_packages():
         from forenotice.cluster.keys import Keys
@@ -68,9 +68,9 @@ def init(ctx: Cluster, directory: Path) -> None:
     )
     ctx.out.result(
         made,
-        f"The keys are in {directory}. Back it up, and let nobody read it.",
+        f"The keys are in {directory}. Back up this directory, and let nobody else read it.",
         "",
-        f"  {made.servers}  to be included in the configuration of every NATS server",
+        f"  {made.servers}  include it in the configuration of every NATS server",
         f"  {made.service}  for `forenotice serve --nats-credentials FILE`",
         "",
         f"Next, for each host: forenotice edge enrol HOST --keys {directory}",
@@ -87,16 +87,16 @@ STYLES = {True: "green", False: "bold red", None: "yellow"}
     option(
         "--system-credentials system",
         "FILE",
-        "File with the credentials of NATS's system account, to look at the servers themselves.",
+        "File with the credentials of NATS's system account, to check the servers themselves.",
         type=click.Path(path_type=Path),
     ),
     make=Cluster,
     rows=table.NATS,
 )
 def check(ctx: Cluster, system: Path | None) -> int:
-    """Look at NATS with the service's credentials, and say what is wrong and what to do. Exit code: 1 if something is.
+    """Check NATS with the service's credentials, and say what is wrong and what to do. Exits with 1 if something is.
 
-    Streams, replicas, what waits in them, limits, clocks; with --system-credentials also the servers.
+    It checks streams, replicas, waiting messages, limits and clocks; with --system-credentials also the servers.
     """
     found = settings.load_nats(ctx.flags, os.environ)
     for file in filter(None, (found.nats_credentials, found.nats_ca, found.nats_certificate, found.nats_key, system)):

@@ -38,13 +38,13 @@ def run(ctx: Cluster) -> None:
 
 # What the service knows of edges
 
-STATE = option("--state", None, "Only those in this state.", type=click.Choice([each.value for each in EdgeState]))
-REFUSED = switch("--refused/--no-refused", "Only those that could not read a state, or only the others.")
+STATE = option("--state", None, "Only edges in this state.", type=click.Choice([each.value for each in EdgeState]))
+REFUSED = switch("--refused/--no-refused", "Only edges that could not read a state, or only the others.")
 
 
 @operator(app, "list", STATE, REFUSED)
 def list_edges(ctx: Operator, **filters: Any) -> None:
-    """List the edges, as the process of the service that responds hears them."""
+    """List the edges, as the service process that responds hears them."""
     some = any(value is not None for value in filters.values())
     ctx.out.list(
         ctx.api.items(views.edges.Edge, "edges", **filters),
@@ -74,10 +74,10 @@ def show(ctx: Operator, host: str) -> None:
 
 @operator(app, "forget", commands.HOST, commands.YES, changes=True)
 def forget(ctx: Operator, host: str, yes: bool) -> None:
-    """Let the service wait no more for the edge of a host. One that still runs is known again with its next beat."""
+    """Stop waiting for the edge of a host. An edge that still runs registers again with its next beat."""
     commands.confirm(f"Forget the edge of {host}?", yes=yes)
     gone = ctx.api.delete(views.base.Removed, "edges", host)
-    ctx.out.result(gone, f"The edge of host {gone.removed} is forgotten.")
+    ctx.out.result(gone, f"The edge of host {gone.removed} is forgotten; the service no longer waits for it.")
 
 
 def _ago(seconds: float | None) -> str | None:
@@ -86,18 +86,18 @@ def _ago(seconds: float | None) -> str | None:
 
 # Credentials: made offline, with the directory of keys
 
-HOST = argument("host", "The host, as the fleet names it.")
+HOST = argument("host", "The host's name in the fleet.")
 KEYS = option(
     "--keys directory",
     "DIR",
-    "The directory that `forenotice cluster init` has made.",
+    "The directory that `forenotice cluster init` made.",
     required=True,
     type=click.Path(path_type=Path),
 )
 OUTPUT = option(
     "--output",
     "FILE",
-    "Where the credentials go, which are a secret: HOST.creds if left out, - for standard output.",
+    "File to write the credentials to, which are a secret; HOST.creds if left out, - for standard output.",
     type=click.Path(path_type=Path, allow_dash=True),
 )
 SERVERS = [row for row in table.NATS if row.name != "nats_credentials"]
@@ -122,10 +122,10 @@ class Revoked(msgspec.Struct, frozen=True, kw_only=True):
 
 @command(app, "enrol", HOST, KEYS, OUTPUT, make=Cluster, rows=())
 def enrol(ctx: Cluster, host: str, directory: Path, output: Path | None) -> None:
-    """Make the credentials by which NATS knows the edge of a host, and allows it that host's subjects only."""
+    """Make the credentials of the edge of a host for NATS. They allow that host's subjects only."""
     keys, file = _keys(directory), output or Path(f"{host}.creds")
     if file != STANDARD_OUTPUT and os.path.lexists(file):
-        raise errors.ConflictError(f"{file} exists already: remove it, or give another with --output")
+        raise errors.ConflictError(f"{file} already exists: remove it, or give another file with --output")
     _hand_over(ctx, keys.enrol(host, SystemClock().now()), file)
 
 
@@ -134,20 +134,20 @@ def enrol(ctx: Cluster, host: str, directory: Path, output: Path | None) -> None
     "revoke",
     HOST,
     KEYS,
-    switch("--old", "All but the newest, after `forenotice edge rotate --keep-old`."),
+    switch("--old", "Revoke all but the newest credentials, after `forenotice edge rotate --keep-old`."),
     commands.YES,
     make=Cluster,
     rows=SERVERS,
 )
 def revoke(ctx: Cluster, host: str, directory: Path, old: bool, yes: bool) -> None:
-    """Have NATS refuse the credentials of a host, and end the connection of its edge.
+    """Make NATS refuse the credentials of a host and close the connection of its edge.
 
-    The directory of keys has the revocation first: if a server could not be told, run it again.
+    The directory of keys records the revocation first. If a NATS server did not confirm it, run the command again.
     """
     keys, servers = _keys(directory), _servers(ctx, directory)
     commands.confirm(f"Revoke {'the old' if old else 'all'} credentials of {host}?", yes=yes)
     told = _revoke(keys, servers, host, old=old)
-    ctx.out.result(Revoked(host=host, servers=told), f"Revoked, and told to {', '.join(told)}.")
+    ctx.out.result(Revoked(host=host, servers=told), f"Revoked; confirmed by {', '.join(told)}.")
 
 
 @command(
@@ -156,13 +156,13 @@ def revoke(ctx: Cluster, host: str, directory: Path, old: bool, yes: bool) -> No
     HOST,
     KEYS,
     OUTPUT,
-    switch("--keep-old", "Let the old ones work until `forenotice edge revoke HOST --old`."),
+    switch("--keep-old", "Keep the old credentials valid until `forenotice edge revoke HOST --old`."),
     commands.YES,
     make=Cluster,
     rows=SERVERS,
 )
 def rotate(ctx: Cluster, host: str, directory: Path, output: Path | None, keep_old: bool, yes: bool) -> None:
-    """Make new credentials for a host, and have NATS refuse the old ones.
+    """Make new credentials for a host, and make NATS refuse the old ones.
 
     With --keep-old the edge stays connected while you install the new ones.
     """
@@ -193,7 +193,7 @@ def _hand_over(ctx: Cluster, enrolled: "Enrolled", file: Path) -> None:
     if file != STANDARD_OUTPUT:
         with commands.using(file, "written"):
             data_directory.write_secret(file, enrolled.credentials)
-        said = f"The credentials of {host} are in {file}: install it there, for `edge run --nats-credentials FILE`."
+        said = f"The credentials of {host} are in {file}. Install it on {host}, for `edge run --nats-credentials FILE`."
         ctx.out.result(Credentials(host=host, key=key, file=str(file)), said)
     elif ctx.out.json:
         ctx.out.data(Credentials(host=host, key=key, credentials=enrolled.credentials))
@@ -210,6 +210,6 @@ def _revoke(keys: "Keys", servers: "Servers", host: str, *, old: bool) -> Sequen
     except errors.UnavailableError as error:
         again = f"forenotice edge revoke {host}{' --old' if old else ''} --keys {keys.directory}"
         raise errors.UnavailableError(
-            f"{keys.directory} has the revocation, but it is not in force everywhere: {error.message}; "
-            f"run `{again} --nats URL` again"
+            f"{keys.directory} records the revocation, but not every NATS server confirmed it: {error.message}; run "
+            f"`{again}` with the same --config or --nats"
         ) from None

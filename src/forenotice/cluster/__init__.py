@@ -8,6 +8,4 @@ from forenotice.core import errors
 def require() -> None:
     """RefusedError: the extra is not installed."""
     if importlib.util.find_spec("nats") is None:
-        raise errors.RefusedError(
-            "edges and their service need packages, but nats-py is not installed: pip install 'forenotice[cluster]'"
-        )
+        raise errors.RefusedError("NATS needs nats-py, which is not installed: pip install 'forenotice[cluster]'")

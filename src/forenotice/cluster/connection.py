@@ -64,14 +64,16 @@ class Servers(msgspec.Struct, frozen=True, kw_only=True):
     def _tls(self) -> ssl.SSLContext | None:
         if not self.ca and not self.certificate and not any(url.startswith("tls:") for url in self.urls):
             return None
+        using = f"the CA for NATS {self.ca}"
         try:
             context = ssl.create_default_context(cafile=self.ca)
             if self.certificate is not None:
+                using = f"the certificate for NATS {self.certificate} (key {self.key or 'in the same file'})"
                 if self.key is not None:
                     secret_files.read(self.key, "the key for NATS", links=True)
                 context.load_cert_chain(self.certificate, self.key)
         except (OSError, ssl.SSLError) as error:
-            raise errors.RefusedError(f"NATS's certificates cannot be used: {error}") from None
+            raise errors.RefusedError(f"{using} cannot be used: {error}") from None
         return context
 
 
@@ -79,7 +81,10 @@ def _require_credentials(path: Path) -> None:
     """The client would read on for ever in a file without a JWT."""
     found = secret_files.read(path, "the credentials for NATS", links=True)
     if b"BEGIN NATS USER JWT" not in found or b"BEGIN USER NKEY SEED" not in found:
-        raise errors.RefusedError(f"the credentials for NATS {path} lack a JWT or a seed: enrol the host anew")
+        raise errors.RefusedError(
+            f"{path} lacks the JWT or the seed of NATS credentials: give the service centre.creds of `forenotice "
+            "cluster init`, and an edge what `forenotice edge enrol` wrote"
+        )
 
 
 async def connect(servers: Servers, name: str, inbox: str) -> tuple[Client, Callable[[], Coroutine[Any, Any, None]]]:
@@ -122,7 +127,9 @@ async def connect(servers: Servers, name: str, inbox: str) -> tuple[Client, Call
 
 async def _note(failures: Failures, error: Exception) -> None:
     if failures.again(repr(error)):
-        log.warning("NATS", action="nats.failed", reason=str(error) or type(error).__name__, times=failures.times)
+        log.warning(
+            "NATS cannot be used", action="nats.failed", reason=str(error) or type(error).__name__, times=failures.times
+        )
 
 
 async def _set(event: asyncio.Event) -> None:

@@ -1,4 +1,4 @@
-"""The directory of keys by which NATS knows the service and each edge; enrolment, revocation, and telling servers."""
+"""The directory of keys with which the service and edges sign in to NATS; enrolment, revocation, telling servers."""
 
 import asyncio
 import errno
@@ -44,7 +44,7 @@ class Keys:
         self.directory = directory
         if not (directory / "operator.seed").exists():
             raise errors.NotFoundError(
-                f"{directory} has no keys: give the directory that `forenotice cluster init` has made"
+                f"{directory} has no keys: give the directory that `forenotice cluster init` made"
             )
 
     @classmethod
@@ -61,7 +61,7 @@ class Keys:
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                 raise
-            raise errors.ConflictError(f"there is something in {directory} already, and it stays as it is") from None
+            raise errors.ConflictError(f"{directory} already exists: give a new or an empty directory") from None
         finally:
             shutil.rmtree(made, ignore_errors=True)
         return cls(directory)
@@ -84,8 +84,8 @@ class Keys:
         with self._locked():
             if set(self._keys(host)) - set(self._revocations):
                 raise errors.ConflictError(
-                    f"{host} has credentials already: replace them with `forenotice edge rotate {host}`, or end them "
-                    f"with `forenotice edge revoke {host}`"
+                    f"{host} already has credentials: replace them with `forenotice edge rotate {host}`, or revoke "
+                    f"them with `forenotice edge revoke {host}`"
                 )
             return self._issue(host, now)
 
@@ -139,7 +139,7 @@ class Keys:
         fleet.require_name("host", host)
         known = self._keys(host)
         if not known:
-            raise errors.NotFoundError(f"{host} is not enrolled: `forenotice edge enrol {host}` does that")
+            raise errors.NotFoundError(f"{host} has no credentials: make them with `forenotice edge enrol {host}`")
         return known
 
     @property
@@ -208,7 +208,7 @@ def _new_files(at: int) -> Mapping[str, str]:
 def _server_configuration(jwts: Mapping[str, str], accounts: Path) -> str:
     preloaded = "".join(f"  {jwt.read(jwts[name]).sub}: {jwts[name]}\n" for name in _JWTS[1:])
     return (
-        "# Every server includes this. It holds no secret.\n"
+        "# Include this in the configuration of every NATS server. It contains no secret.\n"
         f"operator: {jwts['operator']}\n"
         f"system_account: {jwt.read(jwts['system']).sub}\n"
         f'resolver {{ type: full, dir: "{accounts}", allow_delete: false, interval: "{SYNC_SECONDS}s" }}\n'

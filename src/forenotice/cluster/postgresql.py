@@ -101,7 +101,7 @@ def _reachable(directory: Path) -> Path:
 def _as(user: pwd.struct_passwd) -> Sequence[str]:
     if (program := shutil.which("setpriv")) is None:
         raise errors.RefusedError(
-            "PostgreSQL does not run as root, and setpriv (of util-linux), which would run it as another user, is not "
-            "installed: install it, or be another user"
+            "PostgreSQL refuses to run as root, and setpriv (from util-linux), which runs it as another user, is not "
+            "installed: install it, or run the demo as another user"
         )
     return (program, f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups")

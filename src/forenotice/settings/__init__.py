@@ -274,7 +274,7 @@ def load_edge(flags: Flags, environ: Mapping[str, str]) -> EdgeSettings:
     found = _resolve(table.EDGE, flags, environ)
     for name, key, flag in (("host", "edge_host", "--host host-a"), ("nats", "nats", "--nats nats://127.0.0.1:4222")):
         if not found[name]:
-            why = f"{key} is not given, and an edge needs it: give it in the file, or such as {flag}"
+            why = f"an edge needs {key}: give it in the settings file, or as {flag}"
             raise SettingError(why, setting=key)
     settings = EdgeSettings(**found)
     _require_sound_endpoint(settings)
@@ -285,7 +285,7 @@ def load_nats(flags: Flags, environ: Mapping[str, str]) -> NatsSettings:
     settings = NatsSettings(**_resolve(table.NATS, flags, environ))
     _require_pair(settings, "nats_certificate", "nats_key")
     if not settings.nats:
-        raise SettingError("nats is not given: give a server, such as --nats nats://127.0.0.1:4222", setting="nats")
+        raise SettingError("no NATS server is given: give one, such as --nats nats://127.0.0.1:4222", setting="nats")
     return settings
 
 

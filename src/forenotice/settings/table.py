@@ -126,8 +126,8 @@ SERVE = (
     Setting("nats", "URL", values.nats, repeatable=True,
         help="NATS server of the cluster, such as nats://HOST:4222 or tls://HOST:4222; may be repeated."),
     Setting("nats_credentials", "FILE", values.path, help="File with the credentials for NATS."),
-    Setting("nats_ca", "FILE", values.path, help="PEM file with the CA of NATS's certificates."),
-    Setting("nats_certificate", "FILE", values.path, help="PEM file with the certificate that is shown to NATS."),
+    Setting("nats_ca", "FILE", values.path, help="PEM file with the CA that issued the NATS servers' certificates."),
+    Setting("nats_certificate", "FILE", values.path, help="PEM file with our own certificate for NATS."),
     Setting("nats_key", "FILE", values.path, help="PEM file with the key of that certificate."),
     Setting("edge_patience", "DURATION", values.Span.read, default="15m",
         help="How long after NotBefore an operation waits for the edge of its host to show the event."),
@@ -151,7 +151,7 @@ SERVE = (
 EDGE = (
     # Not FORENOTICE_HOST, which Kubernetes sets to something else beside a service of our name.
     Setting("edge_host", "NAME", values.vm_name, flag_of="host", field="host",
-        help="The host whose guests this edge answers, as the fleet names it."),
+        help="The name in the fleet of the host whose guests this edge answers."),
     *(setting for setting in SERVE if setting.name.startswith(("metadata", "proxy_", "nats", "log_", "first_"))
       or setting.name in ("data", "as", "guest_rate", "wait_cap", "config")),
     Setting("stale_after", "DURATION", values.Span.read, default="5m",

@@ -124,7 +124,7 @@ def test_the_command_says_so_in_words_and_by_its_exit_code(cluster: Cluster, tmp
 
     done = command(*where)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "There is a stream NB_UP, led by n" in done.stdout
+    assert "Stream NB_UP exists; its leader is n" in done.stdout
     assert "NB_UP.replicas" not in done.stdout
     assert " right, 1 unknown.\n" in done.stdout
     done = command(*where, "--system-credentials", str(cluster.keys.system_credentials), "--json")
@@ -140,7 +140,7 @@ def test_the_command_says_so_in_words_and_by_its_exit_code(cluster: Cluster, tmp
 
     done = command()
     assert (done.returncode, done.stdout) == (2, "")
-    assert "nats is not given" in done.stderr
+    assert "no NATS server is given" in done.stderr
     done = command(*where, "--system-credentials", str(tmp_path / "missing"))
     assert (done.returncode, done.stdout) == (2, "")
     assert "missing cannot be read" in done.stderr
@@ -344,7 +344,7 @@ def test_followers_and_leaders_in_trouble(seen: tuple[Seen, SeenServers]) -> Non
     assert found.keys() == {f"{UP}.followers"}
     assert found[f"{UP}.followers"].sentence == f"NB_UP: {first.name} is behind by 7 messages, {second.name} is down."
     found = judged(with_up(seen[0], cluster=replace(up.cluster, leader="")))
-    assert found[f"{UP}.leader"].sentence == "NB_UP is led by nobody."
+    assert found[f"{UP}.leader"].sentence == "The leader of NB_UP is nobody."
 
 
 def test_approvals_that_nobody_takes_in(seen: tuple[Seen, SeenServers]) -> None:

@@ -81,7 +81,7 @@ async def _of_servers(servers: Servers, system: Path | None, clock: Clock) -> li
             Finding(
                 id="servers",
                 ok=None,
-                sentence="The servers themselves could not be looked at: whether all are up, sync each write "
+                sentence="The servers themselves were not checked: whether all are up, sync each write "
                 "(`sync_interval: always`) and have space left.",
                 remedy="give --system-credentials FILE (system.creds of `forenotice cluster init`)",
             )
@@ -94,7 +94,7 @@ async def _of_servers(servers: Servers, system: Path | None, clock: Clock) -> li
             _judged(
                 "servers",
                 False,
-                f"The servers could not be looked at with {system}: {error.message}.",
+                f"The servers could not be checked with {system}: {error.message}.",
                 "give the credentials of the system account (system.creds of `forenotice cluster init`)",
             )
         ]
@@ -119,9 +119,9 @@ def judge(seen: Seen) -> Iterator[Finding]:
         name = wanted.name or ""
         stream = seen.streams[name]
         if stream is None:
-            yield _judged(name, False, f"There is no stream {name}.", MAKE)
+            yield _judged(name, False, f"Stream {name} does not exist.", MAKE)
             continue
-        yield _judged(name, True, f"There is a stream {name}, led by {_leader(stream.cluster)}.")
+        yield _judged(name, True, f"Stream {name} exists; its leader is {_leader(stream.cluster)}.")
         anew = f"delete it while nothing waits in it (`nats stream rm {name}`), and start `forenotice serve` again"
         yield from _compare(name, STREAMS[name], wanted.as_dict(), stream.config, f"nats stream edit {name}", anew)
         yield from _group(name, stream.cluster)
@@ -182,17 +182,17 @@ MAX_MESSAGES = Aspect(
     "max_messages", "max_msgs", -1, "most messages", "there is a state for each host", "--max-msgs={}"
 )
 MAX_AGE = Aspect("max_age", "max_age", 0, "longest age", "nothing that is stored may expire", "--max-age={}")
-DIRECT_GET = Aspect("direct_get", "allow_direct", False, "direct get", "edges read states by it", "--allow-direct")
+DIRECT_GET = Aspect("direct_get", "allow_direct", False, "direct get", "edges read states with it", "--allow-direct")
 REPUBLISH = Aspect(
     "republish",
     "republish",
     None,
     "republishing",
-    "edges hear of new states by it",
+    "it brings new states to edges",
     "--republish-source='{src}' --republish-destination='{dest}'",
 )
 ROLLUP = Aspect(
-    "rollup", "allow_rollup_hdrs", False, "rollup", "edges could purge approvals by it", "--no-allow-rollup"
+    "rollup", "allow_rollup_hdrs", False, "rollup", "edges could purge approvals with it", "--no-allow-rollup"
 )
 ALL = (SUBJECTS, REPLICAS, STORAGE, RETENTION, PER_SUBJECT, MAX_MESSAGES, MAX_AGE)
 STREAMS = {DOCS: (*ALL, DIRECT_GET, REPUBLISH), UP: (*ALL, DISCARD, ROLLUP)}
@@ -243,15 +243,13 @@ def _group(name: str, group: Group | None) -> Iterator[Finding]:
     yield _judged(
         f"{name}.leader",
         bool(group.leader),
-        f"{name} is led by {_leader(group)}.",
+        f"The leader of {name} is {_leader(group)}.",
         "start the servers that are down: nothing can be stored before more than half are up",
     )
     yield _judged(
         f"{name}.followers",
         not behind,
-        f"{name}: {', '.join(behind)}."
-        if behind
-        else f"{name} has {len(group.replicas)} followers, and all are current.",
+        f"{name}: {', '.join(behind)}." if behind else f"{name} has {len(group.replicas)} followers; all are current.",
         "start the servers that are down, and look into their logs if they do not catch up: if one more fails, nothing "
         "can be stored",
     )
@@ -260,9 +258,9 @@ def _group(name: str, group: Group | None) -> Iterator[Finding]:
 def _consumed(seen: Seen, up: Stream) -> Iterator[Finding]:
     name = f"{UP}.{CONSUMER}"
     if seen.consumer is None:
-        yield _judged(name, False, f"There is no consumer {CONSUMER} of {UP}: no approval arrives.", MAKE)
+        yield _judged(name, False, f"Stream {UP} lacks the consumer {CONSUMER}: no approval reaches the service.", MAKE)
     else:
-        yield _judged(name, True, f"There is a consumer {CONSUMER} of {UP}.")
+        yield _judged(name, True, f"Stream {UP} has the consumer {CONSUMER}.")
         anew = f"remove it (`nats consumer rm {UP} {CONSUMER}`), and start `forenotice serve` again"
         yield from _compare(name, CONSUMED, streams.consumer().as_dict(), seen.consumer.config, "", anew)
         yield from _group(name, seen.consumer.cluster)

@@ -39,7 +39,7 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
         """Empty: it follows."""
         silent = self.active / 10**9
         if self.offline or silent > SILENT_SECONDS:
-            return "is down" if self.offline else f"has not been heard of for {silent:.0f} s"
+            return "is down" if self.offline else f"has not reported for {silent:.0f} s"
         return "" if self.current else f"is behind by {self.lag} messages"
 
 

@@ -102,8 +102,8 @@ def test_an_edge_that_has_not_shown_it() -> None:
     site.wait(16 * MINUTE)
     said = site.explain(event)
     assert said.sentence == (
-        "NotBefore has passed, but the edge of host a has not shown it to its guests: it waits until the edge has, or "
-        "until 2026-03-01 12:30:00 UTC."
+        "NotBefore has passed, but the edge of host a has not shown the event to its guests: the operation waits until "
+        "it has, or until 2026-03-01 12:30:00 UTC."
     )
     assert said.until == NOW + 30 * MINUTE
     assert said.waiting_for == ({"kind": "edge", "until": NOW + 30 * MINUTE, "host": "a"},)

@@ -45,7 +45,7 @@ def test_edges_with_their_states(portal: Portal) -> None:
     for only, hosts in (("lost", "c"), ("behind", "a"), ("refused", "b"), ("unheard", ""), ("odd", "abc")):
         html = visitor.get(f"/edges?only={only}").html
         assert [each for each in "abc" if f'id="edge-host-{each}"' in html] == list(hosts)
-    visitor.get("/edges?only=unheard").shows("None of the edges is so. Show all 3")
+    visitor.get("/edges?only=unheard").shows("No edge matches this filter. Show all 3")
     visitor.get("/fleet").shows('<a href="/edges">edges</a>', "host-c edge lost")
     visitor.get("/hosts/host-a").shows("Its edge answers its guests: version 1.0, last heard", "behind by 4 positions.")
     visitor.get("/hosts/host-b").shows("; it could not read 2 states (the state is cut off).")

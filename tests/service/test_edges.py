@@ -165,7 +165,7 @@ def test_an_edge_is_lost_after_30_seconds_and_returns_with_a_beat(site: Site) ->
     [lost] = queries.edges(site.service, state=EdgeState.LOST).items
     assert (lost.host, lost.lost_since, lost.last_beat) == ("a", START, START)
     assert wording.sentence(site.rig.entries()[-1]) == (
-        "The edge of host a is lost: it was last heard at 2026-01-05 12:00:00 UTC."
+        "The edge of host a is lost: the service last heard it at 2026-01-05 12:00:00 UTC."
     )
     site.watch(60, beating="b")
     site.beat("a")
@@ -174,7 +174,7 @@ def test_an_edge_is_lost_after_30_seconds_and_returns_with_a_beat(site: Site) ->
     assert site.state("a") is EdgeState.CURRENT
     assert site.actions()[2:] == ["edge.lost a", "edge.returned a"]
     assert wording.sentence(site.rig.entries()[-1]) == (
-        "The edge of host a is heard again; it was lost at 2026-01-05 12:00:00 UTC."
+        "The service hears the edge of host a again, which was lost at 2026-01-05 12:00:00 UTC."
     )
 
 
@@ -276,8 +276,8 @@ def test_what_an_edge_has_not_shown_starts_when_it_has(site: Site) -> None:
     site.rig.tick()
     said = site.rig.explain(event)
     assert said.sentence == (
-        "NotBefore has passed, but the edge of host a has not shown it to its guests: it waits until the edge has, or "
-        "until 2026-01-05 12:30:02 UTC."
+        "NotBefore has passed, but the edge of host a has not shown the event to its guests: the operation waits until "
+        "it has, or until 2026-01-05 12:30:02 UTC."
     )
     assert said.waiting_for[0]["host"] == "a"
     tenant = Access(role=Role.TENANT, scopes=of_scopes("vm:db")).scopes

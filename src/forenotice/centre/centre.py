@@ -128,10 +128,10 @@ class Centre:
             except (NatsError, errors.ForenoticeError, TimeoutError, OSError) as error:
                 if failures.again(repr(error)):
                     reason = str(error) or type(error).__name__
-                    log.warning("The cluster cannot be served", action=f"cluster.{what}", reason=reason)
+                    log.warning("NATS or the store failed; it is retried", action=f"cluster.{what}", reason=reason)
             except Exception:
                 if failures.again(what):
-                    log.exception("A step of the cluster failed; it is retried", action=f"cluster.{what}")
+                    log.exception("A step failed unexpectedly; it is retried", action=f"cluster.{what}")
             await asyncio.sleep(PAUSE_SECONDS)
 
 

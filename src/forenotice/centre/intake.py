@@ -81,7 +81,7 @@ class Intake:
                 return
             host = host_of(batch[0].subject)
             if self._unstored.again(repr(error)):
-                log.exception("What an edge sent cannot be stored", action="cluster.unstored", host=host)
+                log.exception("A message from an edge cannot be stored", action="cluster.unstored", host=host)
             await batch[0].nak(delay=LATER_SECONDS)
         else:
             for message in batch:
@@ -112,7 +112,7 @@ class Intake:
         for (host, approval), refusal in zip(approvals, self._guests.approve_at_edges(approvals), strict=True):
             if refusal is not None:
                 log.warning(
-                    "An approval that an edge took has no effect",
+                    "An approval that an edge accepted has no effect",
                     action="cluster.approval_refused",
                     host=host,
                     vm=approval.vm,
@@ -145,4 +145,4 @@ class Intake:
 
     def _log_malformed(self, host: str, error: MalformedError) -> None:
         if self._malformed.again(host):
-            log.error("An edge sent what cannot be read", action="cluster.malformed", host=host, reason=error.message)
+            log.error("An edge sent an unreadable message", action="cluster.malformed", host=host, reason=error.message)

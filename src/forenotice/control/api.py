@@ -273,8 +273,8 @@ def rotate_token(request: ApiRequest, token_id: base.Id, body: token_views.Token
 ID_OR_NAME: Mapping[str, Any] = {"name": parameters.IdOrName}
 ABOUT: Mapping[str, str] = {
     "list_drift": "How hosts with an inventory differ from the fleet, until that is settled.",
-    "list_edges": "By host, as the process that responds hears them.",
-    "forget_edge": "Nothing waits for it any more. One that still runs is known again with its next beat.",
+    "list_edges": "By host, as the service process that responds hears them.",
+    "forget_edge": "Nothing waits for this edge any more. One that still runs registers again with its next beat.",
     "explain_operation": "Why it waits: for whom, for what, since when, until when.",
     "explain_event": "Why it waits: for whom, for what, until when.",
     "approve_event": "Approve in place of the event's guests.",

@@ -168,7 +168,9 @@ class Metrics(Telemetry, Collector):
         yield known
         beats = [edge.last_beat_seconds or 0 for edge in edges if edge.state is not EdgeState.LOST]
         yield GaugeMetricFamily(
-            "forenotice_edge_oldest_beat_seconds", "Since the oldest last beat of an edge.", max(beats, default=0)
+            "forenotice_edge_oldest_beat_seconds",
+            "Since the quietest edge that is not lost was heard.",
+            max(beats, default=0),
         )
         yield GaugeMetricFamily(
             "forenotice_edge_positions_behind",

@@ -242,8 +242,8 @@ def _sentence(draft: Draft, alike: list[Blocker], found: list[Blocker]) -> str: 
             )
         case BlockerKind.EDGE:
             return (
-                f"NotBefore has passed, but the edge of host {blocker.host} has not shown it to its guests: it waits "
-                f"until the edge has, or until {until}."
+                f"NotBefore has passed, but the edge of host {blocker.host} has not shown the event to its guests: the "
+                f"operation waits until it has, or until {until}."
             )
         case BlockerKind.CLOCK:
             return f"The clock jumped ahead since it was announced: its notice really ends at {until}."

@@ -1,4 +1,4 @@
-"""What an edge tells whoever looks after its host: metrics, and whether it is ready."""
+"""The edge's listener for monitoring: metrics and readiness."""
 
 import asyncio
 import contextlib
@@ -58,7 +58,7 @@ class StatusServer:
             case [b"GET", b"/metrics"]:
                 return b"200 OK", "".join(self._lines()).encode()
             case [b"GET", b"/readyz"] if self._follower.state is None:
-                return b"503 Service Unavailable", b"there is no state of this host yet\n"
+                return b"503 Service Unavailable", b"the edge has no state of its host yet\n"
             case [b"GET", b"/readyz"]:
                 return b"200 OK", b"ready\n"
         return b"404 Not Found", b"/metrics and /readyz are served here\n"
@@ -68,11 +68,11 @@ class StatusServer:
         state, age = follower.state, follower.age
         guests = sum(len(scope.members) for scope in state.scopes) if state else 0
         yield from _metric("build_info", "gauge", "The version that runs.", 1, f'{{version="{__version__}"}}')
-        yield from _metric("connected", "gauge", "Whether NATS is connected.", int(self._link.connected))
+        yield from _metric("connected", "gauge", "Whether the edge is connected to NATS.", int(self._link.connected))
         yield from _metric("epoch", "gauge", "Epoch of the state that guests are shown.", fence.epoch)
         yield from _metric("position", "gauge", "Journal position of that state; -1 for none.", fence.position)
         if age is not None:
-            what = "Since that state was known to be the newest."
+            what = "Seconds since NATS last confirmed that this state is the newest."
             yield from _metric("state_age_seconds", "gauge", what, round(age.total_seconds(), 3))
         yield from _metric("guests", "gauge", "VMs in that state.", guests)
         yield from _metric("states_applied_total", "counter", "States that were applied.", follower.applied)

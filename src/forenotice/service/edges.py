@@ -294,7 +294,7 @@ class Edges:
         for host in newcomers.keys() - hosts:
             self._strangers[host] += 1
             if has_doubled(self._strangers[host]):
-                log.warning("An edge of a host that is not in the fleet", action="edge.stranger", host=host)
+                log.warning("An edge reports for a host that is not in the fleet", action="edge.stranger", host=host)
         return {host: beat for host, beat in newcomers.items() if host in hosts}
 
     def _write(

@@ -65,4 +65,6 @@ def show(visit: PageRequest) -> Response:
 @pages.post("/edges/{host}/forget", needs=Need.MANAGE)
 def forget(visit: PageRequest) -> Response:
     gone = fleet.forget_edge(visit.service, visit.call(), visit.path["host"])
-    return visit.go("/edges", message=f"The edge of host {gone.removed} is forgotten: nothing waits for it any more.")
+    return visit.go(
+        "/edges", message=f"The edge of host {gone.removed} is forgotten; the service no longer waits for it."
+    )

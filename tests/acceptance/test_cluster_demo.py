@@ -93,7 +93,7 @@ def test_the_lines_that_the_demo_prints_lead_through_an_update_and_the_loss_of_a
         _kill_half_way(demo)
         demo.start_again()
         demo.await_output(LAST)
-        assert "Ending what a demo that was killed has left." in demo.output
+        assert "Stopping the processes that a killed demo left behind." in demo.output
         _follow(demo)
 
         refused = run("forenotice", "cluster", "demo", env=demo.env)
@@ -194,7 +194,7 @@ def test_files_of_others_are_not_removed(tmp_path: Path) -> None:
     mine.touch()
     done = run("forenotice", "cluster", "demo", "--data", str(tmp_path), env=environment(tmp_path))
     assert (done.returncode, mine.exists()) == (1, True)
-    assert f"{mine.parent} has files that are not a demo's" in done.stderr
+    assert f"{mine.parent} has files that no demo made" in done.stderr
 
 
 def test_it_does_not_start_beside_a_service_that_commands_would_reach_instead(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def run(settings: ClusterDemoSettings, say: Callable[[str], None], ready: Callab
                 ready(demo.cluster, demo.link)
                 demo.watch()
         except _Stopped:
-            say("Ending.")
+            say("Stopping the cluster.")
         finally:
             demo.end()
         say("All processes of the cluster have ended.")
@@ -98,7 +98,7 @@ class Demo:
     # Its start
 
     def start(self) -> None:
-        self._say(f"A cluster is being started in {self.directory}.")
+        self._say(f"Starting a cluster in {self.directory}.")
         self._keep()
         self._keys = Keys.make(self.directory / "keys", SystemClock().now())
         self._start_nats()
@@ -201,11 +201,11 @@ class Demo:
             for role, child in self._children.items():
                 if role not in ended and child.poll() is not None:
                     ended.add(role)
-                    self._say(f"{role} has ended ({_how(child.returncode)}). Nothing starts it again but you:")
+                    self._say(f"{role} has ended ({_how(child.returncode)}). To start it again:")
                     self._say(f"  {' '.join(self.cluster.member(role).argv)}")
             before = self.cluster.leader
             if self._note_leader() and before != self.cluster.leader:
-                self._say(f"{self.cluster.leader} leads the stream of approvals now.")
+                self._say(f"{self.cluster.leader} now leads the stream of approvals.")
 
     def _note_leader(self) -> bool:
         """Whether there is one."""
@@ -297,11 +297,11 @@ def _clear(directory: Path, say: Callable[[str], None]) -> None:
     except (FileNotFoundError, msgspec.DecodeError):
         if any(name not in OWN for name in os.listdir(directory)):
             raise errors.ConflictError(
-                f"{directory} has files that are not a demo's: move them, or give another directory with --data"
+                f"{directory} has files that no demo made: move them, or give another directory with --data"
             ) from None
         return
     if any(each.is_alive for each in left.processes):
-        say("Ending what a demo that was killed has left.")
+        say("Stopping the processes that a killed demo left behind.")
     members.end(left)
     for entry in directory.iterdir():
         if entry.is_dir():

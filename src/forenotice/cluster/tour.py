@@ -39,7 +39,8 @@ that leads the stream of approvals. Approve as pool_4, at the edge of host-c, wh
   curl --retry 9 -H Metadata:true -d '{{"StartRequests":[{{"EventId":"POOL"}}]}}' '{last}'
   {own} history --action event.approved
 
-Nothing was lost, and the update starts. Stop both services, ask again (as pool_1, by its address), and let them go on:
+Nothing was lost: what the killed server had just handed to a service comes again within 10 seconds. The update starts.
+Stop both services, ask again (as pool_1, by its address), and let them go on:
 
   kill -STOP {services}
   curl --interface 127.1.0.21 -H Metadata:true '{first}'

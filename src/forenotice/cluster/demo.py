@@ -3,6 +3,7 @@
 import json
 import os
 import secrets
+import shlex
 import shutil
 import signal
 import socket
@@ -40,6 +41,8 @@ ANY_PORT = f"{HOST}:0"
 NATS = ("nats-1", "nats-2", "nats-3")
 EDGES = {"host-a": "web-0", "host-b": "db", "host-c": "pool_4"}
 """Hosts with an edge, and the VM as which it takes whoever calls from an address that is no VM's."""
+LISTENERS = {"--metadata": "guests", "--control": "operators", "--metrics": "metrics"}
+"""Flags of our own processes, and the address that each makes."""
 START_SECONDS = 120.0
 ANSWER_SECONDS = 2.0
 LOOK, WATCH = 0.1, 0.5
@@ -93,6 +96,7 @@ class Demo:
         scratch = f"/tmp/forenotice-{secrets.token_hex(4)}"  # noqa: S108
         self.cluster = Cluster(directory=str(self.directory), scratch=scratch, speed=settings.speed)
         self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._ended: set[str] = set()
         self._pause = threading.Event()
 
     # Its start
@@ -194,23 +198,43 @@ class Demo:
     # While it runs
 
     def watch(self) -> None:
-        """For ever: what ends is said, and stays ended."""
-        ended: set[str] = set()
+        """For ever: say what ends, and follow what somebody starts again."""
         while True:
             self._pause.wait(WATCH)
-            for role, child in self._children.items():
-                if role not in ended and child.poll() is not None:
-                    ended.add(role)
-                    self._say(f"{role} has ended ({_how(child.returncode)}). To start it again:")
-                    self._say(f"  {' '.join(self.cluster.member(role).argv)}")
+            self._look_at_processes()
             before = self.cluster.leader
             if self._note_leader() and before != self.cluster.leader:
                 self._say(f"{self.cluster.leader} now leads the stream of approvals.")
 
+    def _look_at_processes(self) -> None:
+        for member in self.cluster.processes:
+            if member.is_alive:
+                self._ended.discard(member.role)
+            elif self._follow(member):
+                self._say(f"{member.role} runs again, as process {self.cluster.member(member.role).pid}.")
+            elif member.role not in self._ended:
+                self._ended.add(member.role)
+                self._say(f"{member.role} has ended{self._how(member)}. To start it again:")
+                self._say(f"  {shlex.join(member.argv)}")
+
+    def _follow(self, member: Member) -> bool:
+        """Whether somebody has started it again, by its command; then that is the process."""
+        again = background.find(member.argv)
+        if again is not None:
+            self._change(member.role, **msgspec.structs.asdict(again))
+        return again is not None
+
+    def _how(self, member: Member) -> str:
+        """Empty: only whoever started it knows."""
+        child = self._children[member.role]
+        code = child.poll() if child.pid == member.pid else None
+        return "" if code is None else f" (signal {-code})" if code < 0 else f" (exit code {code})"
+
     def _note_leader(self) -> bool:
         """Whether there is one."""
         for role in NATS:
-            if self._children[role].poll() is None and (found := _leader(self.cluster.member(role))):
+            member = self.cluster.member(role)
+            if member.is_alive and (found := _leader(member)):
                 if found != self.cluster.leader:
                     self._keep(leader=found)
                 return True
@@ -219,6 +243,10 @@ class Demo:
     # Its end
 
     def end(self) -> None:
+        for member in self.cluster.processes:
+            if not member.is_alive:
+                # It may have been started again just now.
+                self._follow(member)
         members.end(self.cluster)
         for child in self._children.values():
             child.wait()
@@ -279,11 +307,18 @@ class Demo:
         return place
 
     def _tell(self, role: str, **addresses: str) -> None:
-        told = [
-            msgspec.structs.replace(each, addresses=addresses) if each.role == role else each
-            for each in self.cluster.processes
-        ]
-        self._keep(processes=tuple(told))
+        """Its addresses, which it keeps if it is started again."""
+        argv = list(self.cluster.member(role).argv)
+        for flag, kind in LISTENERS.items():
+            if flag in argv and kind in addresses:
+                argv[argv.index(flag) + 1] = addresses[kind].removeprefix("http://")
+        self._change(role, addresses=addresses, argv=tuple(argv))
+
+    def _change(self, role: str, **changes: Any) -> None:
+        changed = (
+            msgspec.structs.replace(each, **changes) if each.role == role else each for each in self.cluster.processes
+        )
+        self._keep(processes=tuple(changed))
 
     def _keep(self, **changes: Any) -> None:
         self.cluster = msgspec.structs.replace(self.cluster, **changes)
@@ -330,10 +365,6 @@ def _free_ports(count: int) -> list[int]:
     with ExitStack() as stack:
         taken = [stack.enter_context(socket.create_server((HOST, 0))) for _ in range(count)]
         return [each.getsockname()[1] for each in taken]
-
-
-def _how(code: int) -> str:
-    return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
 # What they say of themselves

@@ -99,6 +99,26 @@ def start(
         os.close(go)
 
 
+def find(argv: Sequence[str]) -> Process | None:
+    """One that runs this command, wherever it was started; `setpriv PROGRAM ...` has become the program."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            words = path.read_bytes().decode(errors="replace").rstrip("\0").split("\0")
+            wanted = argv[-len(words) :]
+            # The program itself may have been found on the path.
+            if len(words) > 1 and words[1:] == list(wanted[1:]) and _name(words[0]) == _name(wanted[0]):
+                found = Process.of(int(path.parent.name))
+                # Not somebody else's, which we could not end.
+                os.kill(found.pid, 0)
+                if found.is_alive:
+                    return found
+    return None
+
+
+def _name(program: str) -> str:
+    return program.rpartition("/")[2]
+
+
 def environment(**more: str) -> dict[str, str]:
     """Ours, but for what it says to forenotice."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FORENOTICE_")}

@@ -1,6 +1,7 @@
 """A client that tries for ever: what it tells whoever waits for its end."""
 
 import asyncio
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,34 @@ from tests.nats_servers import nats_servers
 from forenotice.cluster.connection import Servers, close, connect
 
 SECONDS = 20.0
+
+
+def test_two_reasons_that_take_turns_do_not_fill_the_log() -> None:
+    """As with credentials that were revoked: each attempt fails in more than one way."""
+
+    async def test() -> None:
+        attempts = 0
+
+        async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal attempts
+            attempts += 1
+            writer.close()
+
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            closed = f"nats://127.0.0.1:{server.getsockname()[1]}"
+        async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as listening:
+            host, port = listening.sockets[0].getsockname()
+            with capture_logs() as logged:
+                urls = (closed, f"nats://{host}:{port}")
+                connecting = asyncio.create_task(connect(Servers(urls=urls), "test", "_INBOX"))
+                await until(lambda: attempts >= 8)
+                connecting.cancel()
+                await asyncio.wait({connecting})
+        failed = [(entry["reason"], entry["times"]) for entry in logged if entry["action"] == "nats.failed"]
+        assert len(dict(failed)) > 1, failed
+        assert len(set(failed)) == len(failed), failed
+
+    asyncio.run(test())
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import random
 import ssl
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -93,7 +94,7 @@ async def connect(servers: Servers, name: str, inbox: str) -> tuple[Client, Call
     A client that is lost does not connect again: what it still had to send is not sent. Credentials and certificates
     are read at each attempt: they may have been renewed.
     """
-    failures = Failures()
+    failures = _FailuresByType(Failures)
     pause = random.SystemRandom().uniform(*RECONNECT_SECONDS)
     while True:
         client, lost = Client(), asyncio.Event()
@@ -125,11 +126,15 @@ async def connect(servers: Servers, name: str, inbox: str) -> tuple[Client, Call
             return client, partial(_until_lost, client, lost, pause)
 
 
-async def _note(failures: Failures, error: Exception) -> None:
-    if failures.again(repr(error)):
-        log.warning(
-            "NATS cannot be used", action="nats.failed", reason=str(error) or type(error).__name__, times=failures.times
-        )
+_FailuresByType = defaultdict[type[Exception], Failures]
+"""One attempt can fail in several ways, and all of them again in the next."""
+
+
+async def _note(failures: _FailuresByType, error: Exception) -> None:
+    alike = failures[type(error)]
+    if alike.again(repr(error)):
+        reason = str(error) or type(error).__name__
+        log.warning("NATS cannot be used", action="nats.failed", reason=reason, times=alike.times)
 
 
 async def _set(event: asyncio.Event) -> None:

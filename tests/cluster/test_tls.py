@@ -14,7 +14,7 @@ from tests.nats_servers import HOST as ADDRESS
 from tests.nats_servers import NatsServers, nats_servers
 
 from forenotice.cluster import streams
-from forenotice.cluster.connection import Servers, close, connect
+from forenotice.cluster.connection import Servers, close, connect, once
 from forenotice.cluster.keys import Keys, push
 from forenotice.cluster.subjects import CENTRE_INBOX, DOCS, Subjects
 from forenotice.core import errors
@@ -74,6 +74,26 @@ def test_the_service_and_edges_connect_with_certificates(
             await edge.close()
 
     asyncio.run(asyncio.wait_for(work(), SECONDS))
+
+
+def test_a_visit_with_tls_logs_nothing_of_its_own_end(
+    keys: Keys, servers: NatsServers, server: Certificate, client: Certificate, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def visit() -> None:
+        known = Servers(
+            urls=servers.urls,
+            credentials=keys.system_credentials,
+            ca=server.ca,
+            certificate=client.file,
+            key=client.key,
+        )
+        async with once(known):
+            pass
+        # The server may end it before we do.
+        await asyncio.sleep(0.1)
+
+    asyncio.run(visit())
+    assert caplog.messages == []
 
 
 def connects(servers: Servers, seconds: float = SECONDS) -> None:

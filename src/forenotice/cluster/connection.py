@@ -1,6 +1,7 @@
 """One way to connect to NATS, for the service and for edges."""
 
 import asyncio
+import logging
 import random
 import ssl
 from collections import defaultdict
@@ -65,6 +66,8 @@ class Servers(msgspec.Struct, frozen=True, kw_only=True):
     def _tls(self) -> ssl.SSLContext | None:
         if not self.ca and not self.certificate and not any(url.startswith("tls:") for url in self.urls):
             return None
+        # asyncio warns whenever the other side ends a connection of this client with TLS.
+        logging.getLogger("asyncio").addFilter(_is_not_about_eof)
         using = f"the CA for NATS {self.ca}"
         try:
             context = ssl.create_default_context(cafile=self.ca)
@@ -76,6 +79,10 @@ class Servers(msgspec.Struct, frozen=True, kw_only=True):
         except (OSError, ssl.SSLError) as error:
             raise errors.RefusedError(f"{using} cannot be used: {error}") from None
         return context
+
+
+def _is_not_about_eof(record: logging.LogRecord) -> bool:
+    return "eof_received" not in record.getMessage()
 
 
 def _require_credentials(path: Path) -> None:

@@ -1,5 +1,6 @@
 """What guests behind an edge cause: only for VMs of that edge's host, and never in the future."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 from tests.service.rig import Rig
@@ -46,6 +47,15 @@ def test_a_vm_that_has_just_moved_approved_where_it_was(rig: Rig) -> None:
     assert rig.guests.refusal("host-b", sent) is not None
     rig.clock.advance(hours=2)
     assert rig.guests.refusal("host-a", sent) is not None
+
+
+def test_a_vm_that_has_moved_since_its_edge_took_an_approval_has_approved(rig: Rig) -> None:
+    """The edge has answered 200; NATS kept the approval while this service could not reach it."""
+    sent = replace(approval(rig, "web-1"), vm="web-0", at=rig.clock.now())
+    rig.set_vm("web-0", host="host-d")
+    rig.clock.advance(hours=2)
+    assert rig.guests.approve_at_edges([("host-a", sent)]) == [None]
+    assert is_approved(rig, sent)
 
 
 def test_an_edge_is_heard_for_scopes_on_its_host_and_not_ahead_of_time(rig: Rig) -> None:

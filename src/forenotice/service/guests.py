@@ -92,7 +92,7 @@ class Guests:
 def _decide(reader: Reader, draft: Draft, host: str, approval: StartRequests) -> Outcome:
     draft.by = f"vm:{approval.vm}"
     vm = draft.world.vms.get(approval.vm)
-    if host and vm is not None and vm.host != host and not _has_left(reader, vm, host, draft.now):
+    if host and vm is not None and vm.host != host and not _has_left(reader, vm, host, approval.at or draft.now):
         return errors.RefusedError(f"VM {vm.name} is not on host {host}: nothing was approved")
     try:
         lifecycle.approve_as_guest(draft, approval)
@@ -101,9 +101,9 @@ def _decide(reader: Reader, draft: Draft, host: str, approval: StartRequests) ->
     return None
 
 
-def _has_left(reader: Reader, vm: Vm, host: str, now: datetime) -> bool:
-    """Whether the VM was on that host a short time ago: then it approved there before it left."""
+def _has_left(reader: Reader, vm: Vm, host: str, at: datetime) -> bool:
+    """Whether the VM was on that host then, or a short time before: it approved there before it left."""
     moves = reader.journal.page(
-        JournalFilter(action="vm.", vm=vm.name, since=now - ENDED_APPROVABLE), limit=100, newest_first=True
+        JournalFilter(action="vm.", vm=vm.name, since=at - ENDED_APPROVABLE), limit=100, newest_first=True
     )
     return any(entry.data.get("source") == host for _, entry in moves)

@@ -154,6 +154,23 @@ def test_an_entry_of_another_time_is_another_entry(rig: Rig, with_bus: Run) -> N
     with_bus(test)
 
 
+def test_another_speed_is_published_although_nothing_else_has_changed(rig: Rig, store: Store, with_bus: Run) -> None:
+    """The service was started anew: its edges would shorten another time."""
+    fast = Rig(store, clock=rig.clock, runtime=Runtime(clock=rig.clock), speed=60)
+
+    async def test(bus: Bus) -> None:
+        publisher = Publisher(rig.service, bus.js)
+        register(rig, "host-b")
+        await publisher.step()
+        await publisher.stop()
+        await Publisher(fast.service, bus.js).step()
+        found = await bus.state("host-b")
+        assert found is not None
+        assert found.speed == 60
+
+    with_bus(test)
+
+
 def test_after_a_restore_all_states_are_published_anew(rig: Rig, with_bus: Run) -> None:
     async def test(bus: Bus) -> None:
         publisher = Publisher(rig.service, bus.js)

@@ -214,7 +214,7 @@ class Publisher:
                     return
 
     async def _is_newer(self, subject: str, state: HostState) -> bool:
-        """Whether what is there is, or is the same; learns its sequence."""
+        """Whether what is there is, or is the same; learns its sequence. Edges tell time by its speed, too."""
         try:
             found = await self._js.get_msg(DOCS, subject=subject)
         except NotFoundError:
@@ -225,7 +225,7 @@ class Publisher:
             there = messages.decode_state(found.data or b"", state.host)
         except MalformedError:
             return False
-        if there.fence < state.fence:
+        if there.fence < state.fence or (there.fence == state.fence and there.speed != state.speed):
             return False
         await self._compare(there)
         self._published[state.host] = there.fence

@@ -154,6 +154,53 @@ def test_an_entry_of_another_time_is_another_entry(rig: Rig, with_bus: Run) -> N
     with_bus(test)
 
 
+def test_a_database_that_lost_what_was_published_and_has_grown_since(rig: Rig, store: Store, with_bus: Run) -> None:
+    """A standby took over that lacked the last entries, and others were written before this process looked again."""
+
+    async def test(bus: Bus) -> None:
+        publisher = Publisher(rig.service, bus.js)
+        register(rig, "host-b", "host-d")
+        rig.schedule(Kind.HOST_UPDATE, "host-b")
+        await publisher.step()
+        with store.write() as transaction:
+            transaction._db.run("UPDATE journal SET at = at - 1000")
+        rig.set_host("host-d", cordoned=True)
+        await publisher.step()
+        await publisher.step()
+        with store.read() as reader:
+            epoch = reader.meta.epoch()
+        assert epoch > 0
+        for host in ("host-b", "host-d"):
+            found = await bus.state(host)
+            assert found is not None
+            assert found.epoch == epoch
+
+    with_bus(test)
+
+
+def test_an_epoch_that_another_process_has_begun_is_noticed_whatever_came_since(
+    rig: Rig, store: Store, with_bus: Run
+) -> None:
+    """A backup was restored under this process, and entries were written beyond what it has published."""
+
+    async def test(bus: Bus) -> None:
+        publisher = Publisher(rig.service, bus.js)
+        register(rig, "host-b", "host-d")
+        await publisher.step()
+        housekeeping.begin_epoch(rig.service)
+        rig.set_host("host-d", cordoned=True)
+        with store.write() as transaction:
+            transaction._db.run("DELETE FROM journal WHERE action = 'database.restored'")
+        await publisher.step()
+        with store.read() as reader:
+            epoch = reader.meta.epoch()
+        found = await bus.state("host-b")
+        assert found is not None
+        assert found.epoch == epoch > 0
+
+    with_bus(test)
+
+
 def test_another_speed_is_published_although_nothing_else_has_changed(rig: Rig, store: Store, with_bus: Run) -> None:
     """The service was started anew: its edges would shorten another time."""
     fast = Rig(store, clock=rig.clock, runtime=Runtime(clock=rig.clock), speed=60)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from nats.errors import MaxPayloadError
 from nats.js import JetStreamContext
@@ -43,7 +44,23 @@ class _Progress:
     position: int
     """Of the journal: what is up to it has been published, except for hosts that are owed."""
     saved: int
+    head: tuple[Fence, datetime]
+    """Where the database was when it was last read. It may be another one since, which lacks that."""
     owed: set[str] = field(default_factory=set)
+
+
+class _Page(NamedTuple):
+    """What to publish next."""
+
+    position: int
+    """Up to which entry,"""
+    hosts: set[str]
+    """of which hosts,"""
+    states: Sequence[HostState]
+    """and their states if they are few."""
+    head: tuple[Fence, datetime]
+    is_lost: bool = False
+    """Whether the database lacks what was published."""
 
 
 class Publisher:
@@ -121,47 +138,50 @@ class Publisher:
 
     def _begin(self, is_known: bool) -> _Progress:
         with self._service.store.read() as reader:
-            fence, _ = host_states.head(reader)
-            position = reader.leases.get(LEASE).position
-            if is_known and position is not None and position <= fence.position:
-                return _Progress(position=position, saved=position)
+            head = host_states.head(reader)
+            known, last = reader.leases.get(LEASE).position, head[0].position
+            if is_known and known is not None and known <= last:
+                return _Progress(position=known, saved=known, head=head)
             # Nothing was published yet, or the stream or the database has lost it: the states may be any.
             owed = {edge.host for edge in reader.edges.all()}
-            return _Progress(position=fence.position, saved=0, owed=owed)
+            return _Progress(position=last, saved=0, head=head, owed=owed)
 
     async def _page(self, progress: _Progress) -> bool:
         """Publish what the next entries concern; False: there are none."""
-        found = await asyncio.to_thread(self._read, progress.position)
-        if found is None:
+        page = await asyncio.to_thread(self._read, progress)
+        if page is None:
             return False
-        position, hosts, states = found
-        if position < progress.position:
-            # The database has lost what was published; an epoch begins, and with its entry all is published anew.
+        if page.is_lost:
+            # An epoch begins, and with it all is published anew.
             await self._begin_epoch(NOTHING)
-        progress.position = position
-        progress.owed |= hosts
-        if states:
-            progress.owed -= await self._send(states)
+        progress.position, progress.head = page.position, page.head
+        progress.owed |= page.hosts
+        if page.states:
+            progress.owed -= await self._send(page.states)
         await self._publish(progress.owed)
         return True
 
-    def _read(self, position: int) -> tuple[int, set[str], Sequence[HostState]] | None:
-        """Up to where, the hosts concerned, and their states if they are few."""
+    def _read(self, progress: _Progress) -> _Page | None:
         service = self._service
         with service.store.read() as reader:
-            page = reader.journal.page(after=position, limit=ENTRIES)
+            head = host_states.head(reader)
+            fence, _ = head
+            if fence.epoch != progress.head[0].epoch:
+                return _Page(fence.position, {edge.host for edge in reader.edges.all()}, (), head)
+            if host_states.has_lost(reader, *progress.head):
+                return _Page(fence.position, set(), (), head, is_lost=True)
+            page = reader.journal.page(after=progress.position, limit=ENTRIES)
             if not page:
-                fence, _ = host_states.head(reader)
-                return None if fence.position >= position else (fence.position, set(), ())
+                return None
+            last = page[-1][0]
             found = host_states.concerned(reader, [entry for _, entry in page])
             edges = reader.edges.all() if found is None else reader.edges.of(found)
-            hosts = {edge.host for edge in edges if found is None or self._position_of(edge.host) < page[-1][0]}
+            behind = Fence(fence.epoch, last)
+            hosts = {edge.host for edge in edges if found is None or self._published.get(edge.host, NOTHING) < behind}
             if len(hosts) > HOSTS:
-                return page[-1][0], hosts, ()
-            return page[-1][0], hosts, host_states.read(reader, hosts, service.clock.now(), service.timing.speed)
-
-    def _position_of(self, host: str) -> int:
-        return self._published.get(host, NOTHING).position
+                return _Page(last, hosts, (), head)
+            states = host_states.read(reader, hosts, service.clock.now(), service.timing.speed)
+            return _Page(last, hosts, states, head)
 
     async def _publish(self, owed: set[str]) -> None:
         """Take from `owed` what has been published. States are made while others are under way."""

@@ -1,6 +1,7 @@
 """What guests of an edge send is in JetStream before they are told so; and who polled is told when it matters."""
 
 import json
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from tests.nats_servers import NatsServers, nats_servers
 
 from forenotice import publication
 from forenotice.cluster.messages import Approval, EndedEvent, Heard, HostState, Question, Reply
+from forenotice.edge.daemon import Pace
 from forenotice.metadata.options import Limits
 
 UNKNOWN = "00000000-0000-4000-8000-00000000ABCD"
@@ -263,3 +265,34 @@ def test_who_polled_while_nats_was_away_is_told_when_it_is_back(tmp_path: Path, 
         servers.start()
         until(lambda: edge.metric("connected"))
         assert scopes(told(bus, edge, 1)) == [{WEB.key}]
+
+
+def test_an_edge_that_cannot_tell_who_polled_does_not_beat(tmp_path: Path, host: str) -> None:
+    """Else its guests would count as silent after a day, although they poll: the service hears the edge."""
+    often = Pace(read=3600, beat=0.01, started=0.01)
+    limits = Limits(patience_seconds=0.5)
+    with (
+        nats_servers(tmp_path) as servers,
+        bus_at(servers.urls) as bus,
+        showing(bus, servers, state(host=host, scopes=AUTO), tmp_path, pace=often, limits=limits) as edge,
+    ):
+
+        def beats() -> bool:
+            """Within half a second, in which there is time for dozens."""
+            before, end = len(bus.beats[host]), time.monotonic() + 0.5
+            while len(bus.beats[host]) == before and time.monotonic() < end:
+                assert edge.metric("connected")
+            return len(bus.beats[host]) > before
+
+        bus.limit_what_is_sent(None)
+        edge.incarnation()
+        later(edge, minutes=9)
+        edge.incarnation()
+        assert beats()
+        later(edge, minutes=2)
+        until(lambda: not beats(), 10)
+        bus.limit_what_is_sent(100)
+        later(edge, minutes=2)
+        edge.incarnation()
+        until(beats)
+        assert set(bus.heard(host)[0].scopes) == {WEB.key}

@@ -185,9 +185,12 @@ class Edge:
     async def _beat(self) -> None:
         while True:
             self._follower.news.clear()
-            await self._link.send(self._subjects.beat, messages.encode(self._follower.beat()))
+            # An edge that cannot say who polls counts as lost: else its guests would count as silent.
+            is_mute = self.server.is_mute
+            if not is_mute:
+                await self._link.send(self._subjects.beat, messages.encode(self._follower.beat()))
             # One that has no state yet is unknown to a service that has just started.
-            often = self._follower.started or self._follower.state is None
+            often = is_mute or self._follower.started or self._follower.state is None
             pause = self._pace.started if often else self._pace.beat * self._jitter()
             await wait(self._follower.news, pause)
 

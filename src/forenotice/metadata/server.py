@@ -146,6 +146,11 @@ class MetadataServer:
         """Those that are due, now; it is done once a minute anyway."""
         self._endpoint.listening.flush()
 
+    @property
+    def is_mute(self) -> bool:
+        """Whether it could not tell for long who polled."""
+        return self._endpoint.listening.is_mute
+
     def add_headers(self, headers: bytes) -> None:
         """To every response, from the next second on; each with its line's end."""
         self._endpoint.headers = headers

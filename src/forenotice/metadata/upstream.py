@@ -214,6 +214,7 @@ class ListeningTracker:
         self._patience = options.limits.patience_seconds
         self._opening: dict[PublishedScope, list[Callable[[], None]]] = {}
         self._retry_after = RETRY
+        self._untold_since: float | None = None
         self.keep_to(timing)
 
     def keep_to(self, timing: Timing) -> None:
@@ -232,6 +233,11 @@ class ListeningTracker:
         self.silent_before = (now - self._timing.silence + min(MARGIN, self._timing.silence / 10)).timestamp()
         """A scope that last polled before this does not listen."""
 
+    @property
+    def is_mute(self) -> bool:
+        """Whether who polled could not be told for so long that the service might take guests for silent."""
+        return self._untold_since is not None and self.now - self._untold_since >= self._quiet
+
     def flush_if_due(self) -> None:
         if self.now >= self._flush_at:
             self.flush()
@@ -249,6 +255,7 @@ class ListeningTracker:
         def stored(succeeded: bool) -> None:
             if succeeded:
                 self._retry_after = RETRY
+                self._untold_since = None
                 for scope, heard in unsaved:
                     scope.saved = max(scope.saved, heard)
             else:
@@ -256,6 +263,8 @@ class ListeningTracker:
 
         if unsaved:
             self._upstream.heard({scope.key: datetime.fromtimestamp(at, UTC) for scope, at in unsaved}, stored)
+        else:
+            self._untold_since = None
 
     def is_listening(self, scope: PublishedScope) -> bool:
         return scope.heard >= self.silent_before
@@ -302,5 +311,7 @@ class ListeningTracker:
         self._upstream.heard({scope.key: moment}, stored)
 
     def _retry_soon(self) -> None:
+        if self._untold_since is None:
+            self._untold_since = self.now
         self._flush_at = min(self._flush_at, self.now + self._retry_after)
         self._retry_after = min(2 * self._retry_after, self._flush_after)

@@ -8,13 +8,14 @@ from nats.errors import Error
 from tests.centre.conftest import Bus, Run, register
 from tests.service.rig import Rig
 
-from forenotice.centre.publisher import LEASE, LENGTH, Publisher
+from forenotice.centre.publisher import LENGTH, Publisher
 from forenotice.cluster import streams
 from forenotice.cluster.messages import MOST, Beat, HostState
 from forenotice.cluster.subjects import DOCS
 from forenotice.core.operations import Kind
 from forenotice.runtime import Runtime
 from forenotice.service import housekeeping
+from forenotice.service.edges import LEASE
 from forenotice.store.database import Store
 
 

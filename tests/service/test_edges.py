@@ -19,6 +19,8 @@ from forenotice.core.roles import Access, Role
 from forenotice.core.selectors import of_scopes
 from forenotice.runtime import Runtime
 from forenotice.service import fleet, queries
+from forenotice.service.edges import LEASE
+from forenotice.service.leases import Lease
 from forenotice.service.loops import Follower
 from forenotice.service.service import Service
 from forenotice.store.database import Store
@@ -190,6 +192,36 @@ def test_no_edge_is_lost_while_this_process_could_not_hear_it(site: Site) -> Non
     site.watch(1)
     assert site.actions()[1:] == ["edge.lost a"]
     assert queries.edge(site.service, "a").lost_since == site.clock.now() - 31 * SECOND
+
+
+def test_all_edges_are_lost_after_an_hour_without_nats_unless_another_process_has_it(site: Site, store: Store) -> None:
+    """A day without NATS is not a day of silence."""
+    site.rig.set_policy("vm:db", listening=Listening.AUTO)
+    site.rig.guests.heard({"vm:db": START})
+    site.beat("a")
+    publishing = Lease(site.process(store).service, LEASE, timedelta(hours=2))
+    assert publishing.holds()
+    site.watch(3700, connected=False)
+    assert site.actions() == ["edge.registered a"]
+    publishing.give_up()
+    site.watch(1, connected=False)
+    assert site.actions() == ["edge.registered a", "edge.lost a"]
+    assert queries.edge(site.service, "a").lost_since == START
+    site.clock.advance(days=2)
+    assert site.rig.vm("db").listening
+    site.watch(60)
+    assert site.state("a") is EdgeState.LOST
+    site.beat("a")
+    site.watch()
+    assert site.actions()[2:] == ["edge.returned a"]
+
+
+def test_a_process_that_slept_was_not_without_nats(site: Site) -> None:
+    site.beat("a")
+    site.watch()
+    site.clock.advance(hours=2)
+    site.watch(10, connected=False)
+    assert site.actions() == ["edge.registered a"]
 
 
 def test_after_a_start_an_edge_has_30_seconds_to_be_heard(site: Site, store: Store) -> None:

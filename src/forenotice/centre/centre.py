@@ -36,6 +36,7 @@ class Centre:
         self._loop = asyncio.new_event_loop()
         self._thread: Started | None = None
         self._stopping = asyncio.Event()
+        self._client: Client | None = None
 
     def start(self) -> None:
         self._thread = self._service.runtime.start_thread(self._run, NAME)
@@ -56,6 +57,8 @@ class Centre:
     async def _main(self) -> None:
         stopped = asyncio.create_task(self._stopping.wait())
         beating = asyncio.create_task(self._beat())
+        # Also while NATS is away.
+        watching = asyncio.create_task(self._insist("edges", self._watch))
         try:
             while not stopped.done():
                 serving = asyncio.create_task(self._serve())
@@ -67,6 +70,8 @@ class Centre:
                     await asyncio.wait({stopped}, timeout=PAUSE_SECONDS)
         finally:
             beating.cancel()
+            watching.cancel()
+            await asyncio.wait({beating, watching}, timeout=END_SECONDS)
 
     async def _serve(self) -> None:
         """With one client, until it is lost."""
@@ -74,6 +79,11 @@ class Centre:
         wake = _Wake(self._loop)
         js = client.jetstream(timeout=JS_SECONDS)
         publisher, intake = Publisher(self._service, js), Intake(self._service, client, js)
+
+        async def listen() -> None:
+            await intake.listen()
+            # From now on: an edge that nobody here could hear is not lost.
+            self._client = client
 
         async def ensure() -> None:
             await streams.ensure(js, _replicas(client))
@@ -83,9 +93,7 @@ class Centre:
             asyncio.create_task(work)
             for work in (
                 self._insist("publisher", ensure, lambda: self._publish(publisher, wake)),
-                self._insist("intake", ensure, intake.bind, intake.store),
-                # Heard first: an edge that this process cannot hear is not lost.
-                self._insist("edges", intake.listen, lambda: self._watch(client)),
+                self._insist("intake", listen, ensure, intake.bind, intake.store),
                 until_lost(),
             )
         ]
@@ -113,9 +121,10 @@ class Centre:
             await publisher.step()
             await wake.wait_for(LOOK_SECONDS)
 
-    async def _watch(self, client: Client) -> None:
+    async def _watch(self) -> None:
         while True:
-            await asyncio.to_thread(self._service.edges.watch, client.is_connected)
+            is_connected = self._client is not None and self._client.is_connected
+            await asyncio.to_thread(self._service.edges.watch, is_connected)
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _insist(self, what: str, *steps: Callable[[], Awaitable[object]]) -> None:

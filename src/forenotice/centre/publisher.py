@@ -16,10 +16,10 @@ from forenotice.cluster.messages import NOTHING, Fence, HostState, MalformedErro
 from forenotice.cluster.subjects import DOCS, Subjects
 from forenotice.logs import log
 from forenotice.service import housekeeping
+from forenotice.service.edges import LEASE
 from forenotice.service.leases import Lease
 from forenotice.service.service import Service
 
-LEASE = "cluster_publisher"
 LENGTH = timedelta(seconds=6)
 """How long edges hear nothing when the process that publishes has died."""
 ENTRIES = 1000

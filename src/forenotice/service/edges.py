@@ -26,6 +26,10 @@ log = structlog.get_logger()
 
 LOST_AFTER = 30.0
 """Seconds without a beat, while this process is connected."""
+AWAY_AFTER = 3600.0
+"""Seconds without NATS for any process, after which all edges are lost."""
+LEASE = "cluster_publisher"
+"""Of the process that publishes for edges: one that has NATS."""
 ANY = Fence(0, 0)
 """At least this has an edge that has a state."""
 LONGEST_GAP = 5.0
@@ -72,6 +76,8 @@ class Edges:
         self._polls: dict[str, dict[str, datetime]] = {}
         """When VMs last polled, by VM and by the host whose edge says so."""
         self._listens_since = self._watched = self._monotonic()
+        self._away = 0.0
+        """Seconds that this process has spent without NATS."""
 
     # What is known
 
@@ -261,12 +267,16 @@ class Edges:
         """Write what has changed, in one transaction. Called every second or so, while `connected` or not."""
         now = self._monotonic()
         with self._lock:
-            if not connected or now - self._watched > LONGEST_GAP:
+            passed, self._watched = now - self._watched, now
+            self._away = 0.0 if connected else self._away + min(passed, LONGEST_GAP)
+            if not connected or passed > LONGEST_GAP:
                 self._listens_since = now
-            self._watched = now
             newcomers, self._newcomers = self._newcomers, {}
-            lost = dict(self._silent(now))
+            is_away = self._away > AWAY_AFTER
+            lost = {host: now - at for host, at in self._signs.items()} if is_away else dict(self._silent(now))
             returned = {host for host in self._lost if self._is_heard(host, now)}
+        if lost and is_away and self._others_listen():
+            lost = {}
         if newcomers:
             newcomers = self._known_ones(newcomers)
         if newcomers or lost or returned:
@@ -283,6 +293,10 @@ class Edges:
             if seconds <= LOST_AFTER:
                 return
             yield host, seconds
+
+    def _others_listen(self) -> bool:
+        with self._service.store.read() as reader:
+            return reader.leases.get(LEASE).until > self._service.clock.now()
 
     def _is_heard(self, host: str, now: float) -> bool:
         return host in self._beats and now - self._beats[host].at <= LOST_AFTER

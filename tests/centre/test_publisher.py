@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 from nats.errors import Error
 from tests.centre.conftest import Bus, Run, register
-from tests.service.rig import Rig
+from tests.service.rig import OPERATOR, Rig
 
 from forenotice.centre.publisher import LENGTH, Publisher
 from forenotice.cluster import streams
@@ -14,7 +14,7 @@ from forenotice.cluster.messages import MOST, Beat, HostState
 from forenotice.cluster.subjects import DOCS
 from forenotice.core.operations import Kind
 from forenotice.runtime import Runtime
-from forenotice.service import housekeeping
+from forenotice.service import history, housekeeping
 from forenotice.service.edges import LEASE
 from forenotice.store.database import Store
 
@@ -198,6 +198,25 @@ def test_an_epoch_that_another_process_has_begun_is_noticed_whatever_came_since(
         found = await bus.state("host-b")
         assert found is not None
         assert found.epoch == epoch > 0
+
+    with_bus(test)
+
+
+def test_what_was_pruned_before_it_was_published_is_not_missed(rig: Rig, with_bus: Run) -> None:
+    """NATS was away for so long."""
+
+    async def test(bus: Bus) -> None:
+        publisher = Publisher(rig.service, bus.js)
+        register(rig, "host-b", "host-d")
+        (made,) = rig.schedule(Kind.RESTART, "db")
+        await publisher.step()
+        assert events(await bus.state("host-b")) == {made.events[0].id}
+        rig.cancel(made)
+        rig.clock.advance(days=2)
+        rig.set_host("host-d", cordoned=True)
+        assert history.prune(rig.service, OPERATOR, before=rig.clock.now() - timedelta(days=1)).entries
+        await publisher.step()
+        assert events(await bus.state("host-b")) == set()
 
     with_bus(test)
 

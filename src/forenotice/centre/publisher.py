@@ -174,7 +174,9 @@ class Publisher:
             if not page:
                 return None
             last = page[-1][0]
-            found = host_states.concerned(reader, [entry for _, entry in page])
+            # What was pruned while NATS was away may have concerned any host.
+            is_whole = last - progress.position == len(page)
+            found = host_states.concerned(reader, [entry for _, entry in page]) if is_whole else None
             edges = reader.edges.all() if found is None else reader.edges.of(found)
             behind = Fence(fence.epoch, last)
             hosts = {edge.host for edge in edges if found is None or self._published.get(edge.host, NOTHING) < behind}

@@ -8,12 +8,14 @@ from contextlib import asynccontextmanager
 import pytest
 from nats.errors import TimeoutError as NatsTimeoutError
 from tests.centre.conftest import Bus, Run
+from tests.nats_servers import NatsServers
 from tests.service.rig import Rig
 
 from forenotice.centre.intake import Intake
 from forenotice.cluster import messages
+from forenotice.cluster.connection import Servers, close, connect
 from forenotice.cluster.messages import Approval, Beat, Heard, Question, Reply
-from forenotice.cluster.subjects import UP, Subjects
+from forenotice.cluster.subjects import CENTRE_INBOX, UP, Subjects
 from forenotice.core import errors, lifecycle
 from forenotice.core.draft import Draft
 from forenotice.core.fleet import Listening
@@ -133,6 +135,36 @@ def test_one_that_cannot_be_stored_keeps_nothing_else_waiting(
             await until(only_one_is_left)
         assert rig.event(good.event_ids[0]).approved_at is not None
         assert rig.event(bad.event_ids[0]).approved_at is None
+
+    with_bus(test)
+
+
+async def publish_raw(bus: Bus, subject: str, headers: bytes, data: bytes) -> None:
+    """As a client of one's own making can; the server does not look into headers."""
+    assert bus.client._transport is not None
+    words = f"HPUB {subject} {len(headers)} {len(headers) + len(data)}\r\n".encode()
+    bus.client._transport.write(words + headers + data + b"\r\n")
+    await bus.client.flush()
+
+
+@pytest.mark.parametrize("lines", [b"", b"\r\nStatus: 503\r\n\r\n", b"\r\nStatus: 404\r\n\r\n"])
+def test_headers_of_an_edge_keep_nothing_else_waiting(
+    rig: Rig, with_bus: Run, servers: NatsServers, lines: bytes
+) -> None:
+    """The client fails over those that it cannot read, and takes a status for the server's."""
+
+    async def test(bus: Bus) -> None:
+        sent, headers = approval(rig), b"NATS/1.0" + lines
+        await publish_raw(bus, Subjects.of("host-a").approve, headers, b"{")
+        await bus.js.publish(B.approve, messages.encode(sent))
+        client, _ = await connect(Servers(urls=tuple(servers.urls)), "test", CENTRE_INBOX)
+        try:
+            async with taking(rig, Bus(client, client.jetstream())):
+                await publish_raw(bus, Subjects.of("host-a").beat, headers, b"{")
+                await until_acknowledged(bus)
+        finally:
+            await close(client)
+        assert rig.event(sent.event_ids[0]).approved_at is not None
 
     with_bus(test)
 

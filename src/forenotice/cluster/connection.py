@@ -16,6 +16,7 @@ from nats.aio.client import Client
 from nats.errors import Error as Error
 
 from forenotice import secret_files
+from forenotice.cluster import subjects
 from forenotice.core import errors
 from forenotice.failures import Failures
 from forenotice.logs import log
@@ -95,6 +96,16 @@ def _require_credentials(path: Path) -> None:
         )
 
 
+class _Client(Client):
+    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
+        """Headers count in what a server answers, not in what whoever has credentials can send.
+
+        The client takes a status for the server's own, and stops reading at headers that it cannot read.
+        """
+        sent = subject.startswith(subjects.OURS.encode())
+        await super()._process_msg(sid, subject, reply, data, b"" if sent else headers)
+
+
 async def connect(servers: Servers, name: str, inbox: str) -> tuple[Client, Callable[[], Coroutine[Any, Any, None]]]:
     """Tries for ever; gives what waits until the connection is lost, too.
 
@@ -104,7 +115,7 @@ async def connect(servers: Servers, name: str, inbox: str) -> tuple[Client, Call
     failures = _FailuresByType(Failures)
     pause = random.SystemRandom().uniform(*RECONNECT_SECONDS)
     while True:
-        client, lost = Client(), asyncio.Event()
+        client, lost = _Client(), asyncio.Event()
         try:
             async with asyncio.timeout(ATTEMPT_SECONDS):
                 await client.connect(

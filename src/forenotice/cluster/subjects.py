@@ -4,6 +4,8 @@ import re
 from dataclasses import dataclass
 
 DOCS, UP = "NB_DOCS", "NB_UP"
+OURS = "nb."
+"""All that the service and edges send each other begins with it; replies come at other subjects."""
 CONSUMER = "centre"
 ALL_BEATS, ALL_QUESTIONS = "nb.beat.*", "nb.ask.*"
 CENTRE_INBOX, EDGE_INBOX = "_CENTRE", "_INBOX_"

@@ -153,6 +153,21 @@ def test_no_message_of_any_kind_raises_anything_else(kind: type[msgspec.Struct],
             continue
 
 
+@pytest.mark.parametrize("name", ["", "x" * 129, "\x1b[2J", "web-0\n", "web\u20280", "a b"])
+def test_a_name_is_short_and_steers_no_terminal(name: str) -> None:
+    """What an edge sends is in the service's log, if it is refused."""
+    ids = ("x",)
+    for meddled in (
+        Approval(vm=name, scope="vm:db", event_ids=ids),
+        Question(vm="db", scope=name, event_ids=ids),
+        Approval(vm="db", scope="vm:db", event_ids=(name,)),
+        Heard(scopes={name: NOON}),
+    ):
+        with pytest.raises(MalformedError) as refused:
+            messages.decode(messages.encode(meddled), type(meddled))
+        assert len(refused.value.message) < 300
+
+
 @pytest.mark.parametrize("event_ids", [(), ("x",) * (messages.MOST_IDS + 1)])
 def test_an_approval_has_some_ids_and_not_too_many(event_ids: tuple[str, ...]) -> None:
     for kind in (Approval, Question):

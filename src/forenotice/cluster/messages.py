@@ -20,8 +20,8 @@ MOST_IDS = approvals.MAX_BODY // 36
 """Of one POST: more GUIDs than its body has room for."""
 MOST = 2**63 - 1
 
-Name = Annotated[str, msgspec.Meta(pattern=r"^[^\x00]*$")]
-"""Or an id; a database keeps it."""
+Name = Annotated[str, msgspec.Meta(pattern=r"^[!-~]{1,128}\Z")]
+"""Or an id, or a scope's key: longer than any there is. A database keeps it, and a log shows it."""
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=10**10)]

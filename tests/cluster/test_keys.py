@@ -214,6 +214,22 @@ def test_a_clock_that_was_set_back_does_not_matter(keys: Keys, servers: NatsServ
     asyncio.run(revoke())
 
 
+def test_the_servers_configuration_gets_a_revocation_that_it_lacks(keys: Keys) -> None:
+    """The disk was full, or the power failed, after the revocation was kept and before the configuration was."""
+    file = keys.directory / "servers.conf"
+    before = file.read_text()
+    for host in (HOST, OTHER):
+        keys.enrol(host, NOW)
+        revoked = keys.revoke(host, NOW)
+        file.write_text(before)
+        assert keys.revoke(host, NOW) == revoked
+        assert file.read_text().splitlines()[:4] == before.splitlines()[:4]
+        assert revoked in file.read_text()
+    file.write_text(before)
+    keys.enrol("host-c", NOW)
+    assert keys.revoke("host-c", NOW) in file.read_text()
+
+
 def test_a_revocation_that_no_server_could_be_told_is_kept_and_told_later(
     keys: Keys, servers: NatsServers, tmp_path: Path
 ) -> None:

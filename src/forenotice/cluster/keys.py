@@ -4,6 +4,7 @@ import asyncio
 import errno
 import fcntl
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -104,19 +105,23 @@ class Keys:
             claims = jwt.read(text)
             assert isinstance(claims.nats, jwt.Account)
             revocations = {**claims.nats.revocations, **dict.fromkeys(gone, FOR_EVER)}
-            if revocations == claims.nats.revocations:
-                return text
-            account = msgspec.structs.replace(claims.nats, revocations=revocations)
-            # A server that was away would bring back what it has, if that were not older.
-            issued = max(_seconds(now), claims.iat + 1)
-            new = jwt.sign(
-                msgspec.structs.replace(claims, iat=issued, nats=account), jwt.Key(self._read("operator.seed"))
-            )
-            data_directory.write_secret(self.directory / "edges.jwt", new)
-            # Its administrator may have changed it, so all the rest stays.
-            configuration = self._read("servers.conf").replace(text, new)
-            data_directory.write_secret(self.directory / "servers.conf", configuration)
-            return new
+            if revocations != claims.nats.revocations:
+                account = msgspec.structs.replace(claims.nats, revocations=revocations)
+                # A server that was away would bring back what it has, if that were not older.
+                issued = max(_seconds(now), claims.iat + 1)
+                text = jwt.sign(
+                    msgspec.structs.replace(claims, iat=issued, nats=account), jwt.Key(self._read("operator.seed"))
+                )
+                data_directory.write_secret(self.directory / "edges.jwt", text)
+            self._preload(claims.sub, text)
+            return text
+
+    def _preload(self, account: str, text: str) -> None:
+        """Into the servers' configuration. Its administrator may have changed it, so all the rest stays."""
+        before = self._read("servers.conf")
+        after = re.sub(rf"(?<={account}: )\S+", text, before)
+        if after != before:
+            data_directory.write_secret(self.directory / "servers.conf", after)
 
     def _issue(self, host: str, now: datetime) -> Enrolled:
         """The key is recorded first: none is ever out that a revocation would not know."""

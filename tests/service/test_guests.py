@@ -32,6 +32,15 @@ def test_an_edge_approves_for_vms_of_its_own_host_only(rig: Rig) -> None:
     assert is_approved(rig, sent)
 
 
+def test_an_edge_cannot_find_out_which_vms_other_hosts_have(rig: Rig) -> None:
+    sent = approval(rig, "db")
+    refusals = [
+        rig.guests.refusal("host-a", StartRequests(vm=vm, scope=sent.scope, event_ids=sent.event_ids))
+        for vm in ("db", "web-1", "nobody")
+    ]
+    assert len({refusal and refusal.message for refusal in refusals}) == 1
+
+
 def test_each_approval_of_a_batch_stands_for_itself_and_twice_is_once(rig: Rig) -> None:
     first, second = approval(rig, "db"), approval(rig, "batch")
     outcomes = rig.guests.approve_at_edges([("host-b", first), ("host-b", second), ("host-b", first)])

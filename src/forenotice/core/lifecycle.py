@@ -72,12 +72,14 @@ def withdraw_silence(draft: Draft, key: str) -> None:
 
 # Approvals
 
+LEFT = "this VM has just left its host, its group or the fleet: nothing was approved"
+
 
 def approve_as_guest(draft: Draft, start_requests: StartRequests) -> None:
     """All of them or none. Another scope's event and one that does not exist are refused alike."""
     vm = draft.world.vms.get(start_requests.vm)
     if vm is None or vm.scope != start_requests.scope:
-        raise errors.RefusedError("this VM has just left its group or the fleet: nothing was approved")
+        raise errors.RefusedError(LEFT)
     events: dict[str, Event] = {}
     for event_id in start_requests.event_ids:
         event = draft.world.events.get(event_id.upper())

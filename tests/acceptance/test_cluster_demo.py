@@ -228,6 +228,18 @@ def test_files_of_others_are_not_removed(tmp_path: Path) -> None:
     assert f"{mine.parent} has files that no demo made" in done.stderr
 
 
+def test_what_others_can_change_does_not_say_what_is_removed(tmp_path: Path) -> None:
+    scratch, place = tmp_path / "mine", tmp_path / "cluster"
+    scratch.mkdir()
+    place.mkdir()
+    place.chmod(0o777)
+    left = Cluster(directory=str(place), scratch=str(scratch), speed=1)
+    (place / FILE).write_bytes(msgspec.json.encode(left))
+    done = run("forenotice", "cluster", "demo", "--data", str(tmp_path), env=environment(tmp_path))
+    assert (done.returncode, scratch.exists()) == (1, True)
+    assert f"{place} can be changed by other users" in done.stderr
+
+
 def test_it_does_not_start_beside_a_service_that_commands_would_reach_instead(tmp_path: Path) -> None:
     with serving(tmp_path) as server:
         done = server.cli("cluster", "demo")

@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from forenotice import data_directory
+from forenotice import data_directory, secret_files
 from forenotice.clock import SystemClock
 from forenotice.cluster import members, postgresql
 from forenotice.cluster.keys import Keys
@@ -59,6 +59,8 @@ def run(settings: ClusterDemoSettings, say: Callable[[str], None], ready: Callab
     _require_programs()
     os.umask(0o077)
     with data_directory.held(settings.directory, by="cluster demo"):
+        # What is in there says which processes are ended, and which directory is removed.
+        secret_files.require_directory(settings.directory, "the directory of the demo")
         _clear(settings.directory, say)
         demo = Demo(settings, say)
         try:

@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
 from nats.errors import TimeoutError as NatsTimeoutError
+from structlog.testing import capture_logs
 from tests.centre.conftest import Bus, Run
 from tests.nats_servers import NatsServers
 from tests.service.rig import Rig
@@ -106,6 +108,22 @@ def test_what_is_malformed_or_refused_keeps_nothing_else_waiting(rig: Rig, with_
             await bus.js.publish(B.approve, messages.encode(sent))
             await until_acknowledged(bus)
         assert rig.event(sent.event_ids[0]).approved_at is not None
+
+    with_bus(test)
+
+
+def test_one_host_does_not_fill_the_log_with_what_is_refused(rig: Rig, with_bus: Run) -> None:
+    async def test(bus: Bus) -> None:
+        sent = messages.encode(approval(rig))
+        for _ in range(300):
+            await bus.client.publish(Subjects.of("host-a").approve, sent)
+        await bus.js.publish(Subjects.of("host-c").approve, sent)
+        with capture_logs() as logged:
+            async with taking(rig, bus):
+                await until_acknowledged(bus)
+        refused = Counter(entry["host"] for entry in logged if entry["action"] == "cluster.approval_refused")
+        assert 100 <= refused["host-a"] < 150
+        assert refused["host-c"] == 1
 
     with_bus(test)
 

@@ -1,6 +1,7 @@
 """Takes in what edges send: approvals and who was heard, beats, and questions."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 
 from nats.aio.client import Client
@@ -14,6 +15,7 @@ from forenotice.cluster.subjects import ALL_BEATS, ALL_QUESTIONS, CONSUMER, UP, 
 from forenotice.core import errors
 from forenotice.core.lifecycle import StartRequests
 from forenotice.failures import Failures
+from forenotice.limits import Rate
 from forenotice.logs import log
 from forenotice.service.guests import Guests
 from forenotice.service.service import Service
@@ -23,6 +25,8 @@ FETCH_SECONDS = 2.0
 RETRY_SECONDS = 0.5
 QUESTIONS = 100
 """That wait at most: edges give up on an answer after two seconds."""
+REFUSALS_LOGGED = Rate(1, 100)
+"""Of each host: after so many at once, one in a second."""
 LATER_SECONDS = 60.0
 """Until one comes again that could not be stored by itself: a later version may know how to."""
 
@@ -39,6 +43,9 @@ class Intake:
         self._unstored = Failures()
         self._listens = False
         self._pull: JetStreamContext.PullSubscription | None = None
+        self._refusals_full_at: dict[str, float] = {}
+        self._unlogged = Counter[str]()
+        """Refused approvals since the last one that was logged, by host."""
 
     async def listen(self) -> None:
         """Hear beats and questions, which need no stream; once for each connection, however often it is called."""
@@ -111,13 +118,23 @@ class Intake:
     def _approve(self, approvals: Sequence[tuple[str, StartRequests]]) -> None:
         for (host, approval), refusal in zip(approvals, self._guests.approve_at_edges(approvals), strict=True):
             if refusal is not None:
-                log.warning(
-                    "An approval that an edge accepted has no effect",
-                    action="cluster.approval_refused",
-                    host=host,
-                    vm=approval.vm,
-                    reason=refusal.message,
-                )
+                self._log_refusal(host, approval.vm, refusal.message)
+
+    def _log_refusal(self, host: str, vm: str, reason: str) -> None:
+        """During a flood, not each time."""
+        full_at = REFUSALS_LOGGED.take(self._refusals_full_at.get(host, 0.0), self._service.runtime.monotonic())
+        if full_at < 0:
+            self._unlogged[host] += 1
+            return
+        self._refusals_full_at[host] = full_at
+        log.warning(
+            "An approval that an edge accepted has no effect",
+            action="cluster.approval_refused",
+            host=host,
+            vm=vm,
+            reason=reason,
+            unlogged=self._unlogged.pop(host, 0),
+        )
 
     async def _take_beat(self, message: Msg) -> None:
         host = host_of(message.subject)

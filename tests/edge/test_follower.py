@@ -26,6 +26,7 @@ from forenotice.edge.state_file import FormerStaysError, StateFile
 from forenotice.metadata.published import PublishedFleet
 
 DEADLINE = 30.0
+A_MOMENT = timedelta(seconds=0.2)
 
 
 class Rig:
@@ -245,14 +246,23 @@ def test_as_long_as_the_former_state_cannot_be_removed_guests_see_no_newer_one(t
         # As on a disk that can only be read: what is there can neither be replaced nor removed.
         (tmp_path / "state").unlink()
         (tmp_path / "state").mkdir()
+        shown = rig.clock.now()
+        await until(lambda: rig.clock.now() - shown > A_MOMENT)
         for unsaved in (1, 2):
             rig.follower.offer(messages.encode_state(state(1, 2, incarnation=6)))
             await until(partial(lambda unsaved: rig.follower.unsaved == unsaved, unsaved))
             assert rig.incarnation() == 5
+            # It is known not to be the newest, so they will be told how old it is.
+            assert rig.follower.age is not None
+            assert rig.follower.age > A_MOMENT
         (tmp_path / "state").rmdir()
+        mended = rig.clock.now()
         rig.offer(state(1, 2, incarnation=6))
         await rig.settle()
         assert (rig.incarnation(), saved(tmp_path)) == (6, Fence(1, 2))
+        assert rig.follower.age is not None
+        age = rig.follower.age
+        assert rig.clock.now() - age >= mended
 
     run(tmp_path, test)
 

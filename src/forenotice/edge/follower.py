@@ -33,7 +33,8 @@ class Follower:
         self._clock = clock
         self._keep_to = keep_to
         self.state: HostState | None = None
-        self._next: tuple[HostState, bytes] | None = None
+        self._next: tuple[HostState, bytes, datetime] | None = None
+        """To be shown, and when it came."""
         self._arrived = asyncio.Event()
         self.news = asyncio.Event()
         """Set whenever the service is to be told how this edge is."""
@@ -77,11 +78,13 @@ class Follower:
         newest = self._next[0] if self._next else self.state
         if newest is not None and state.fence < newest.fence:
             return
-        self._confirmed = self._clock.now()
+        now = self._clock.now()
+        if state.fence == self.fence:
+            self._confirmed = now
         # A service that was started anew may have another speed and nothing else to tell.
         is_known = newest is not None and (state.fence, state.speed) == (newest.fence, newest.speed)
         if not is_known or not (self._next or self._is_saved):
-            self._next = (state, data)
+            self._next = (state, data, now)
             self._arrived.set()
 
     async def run(self) -> None:
@@ -91,7 +94,7 @@ class Follower:
             self._arrived.clear()
             if self._next is None:
                 continue
-            state, data = self._next
+            state, data, came = self._next
             try:
                 await asyncio.to_thread(self._file.write, data)
                 self._is_saved = may_be_shown = True
@@ -105,6 +108,7 @@ class Follower:
                 self._next = None
             if may_be_shown:
                 self._show(state)
+                self._confirmed = came
                 self.applied += 1
                 self.news.set()
 

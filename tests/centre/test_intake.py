@@ -128,6 +128,25 @@ def test_one_host_does_not_fill_the_log_with_what_is_refused(rig: Rig, with_bus:
     with_bus(test)
 
 
+def test_what_an_edge_took_within_the_hour_by_its_own_clock_is_no_reason_to_refuse_the_rest(
+    rig: Rig, with_bus: Run
+) -> None:
+    """The edge has answered 200: JetStream took it a moment later, and clocks differ."""
+
+    async def test(bus: Bus) -> None:
+        (over,) = rig.schedule(Kind.REDEPLOY, "db")
+        rig.cancel(over)
+        rig.clock.advance(hours=1, seconds=10)
+        live = approval(rig)
+        sent = Approval(vm="db", scope=live.scope, event_ids=(over.events[0].id, *live.event_ids))
+        await bus.js.publish(B.approve, messages.encode(sent))
+        async with taking(rig, bus):
+            await until_acknowledged(bus)
+        assert rig.event(live.event_ids[0]).approved_at is not None
+
+    with_bus(test)
+
+
 def test_one_that_cannot_be_stored_keeps_nothing_else_waiting(
     rig: Rig, with_bus: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from datetime import timedelta
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -29,6 +30,8 @@ REFUSALS_LOGGED = Rate(1, 100)
 """Of each host: after so many at once, one in a second."""
 LATER_SECONDS = 60.0
 """Until one comes again that could not be stored by itself: a later version may know how to."""
+EARLIER = timedelta(seconds=30)
+"""Than in JetStream's time an edge has judged an approval at most, by its own clock."""
 
 
 class Intake:
@@ -104,7 +107,7 @@ class Intake:
                     heard.append((host, messages.decode(message.data, Heard)))
                 else:
                     sent = messages.decode(message.data, Approval)
-                    taken = min(message.metadata.timestamp, self._service.clock.now())
+                    taken = min(message.metadata.timestamp, self._service.clock.now()) - EARLIER
                     requests = StartRequests(vm=sent.vm, scope=sent.scope, event_ids=sent.event_ids, at=taken)
                     approvals.append((host, requests))
             except MalformedError as error:

@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 
 import pytest
 from nats.errors import TimeoutError as NatsTimeoutError
@@ -18,11 +19,13 @@ from forenotice.cluster import messages
 from forenotice.cluster.connection import Servers, close, connect
 from forenotice.cluster.messages import Approval, Beat, Heard, Question, Reply
 from forenotice.cluster.subjects import CENTRE_INBOX, UP, Subjects
-from forenotice.core import errors, lifecycle
-from forenotice.core.draft import Draft
+from forenotice.core import errors
+from forenotice.core.draft import World
 from forenotice.core.fleet import Listening
 from forenotice.core.lifecycle import StartRequests
 from forenotice.core.operations import Kind
+from forenotice.service.guests import Guests
+from forenotice.store.transaction import Reader
 
 DEADLINE = 20.0
 B = Subjects.of("host-b")
@@ -147,21 +150,22 @@ def test_what_an_edge_took_within_the_hour_by_its_own_clock_is_no_reason_to_refu
     with_bus(test)
 
 
+@pytest.mark.parametrize("error", [OverflowError("nobody thought of this"), errors.OverdueError()])
 def test_one_that_cannot_be_stored_keeps_nothing_else_waiting(
-    rig: Rig, with_bus: Run, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, with_bus: Run, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     """Whatever is wrong with it: it comes again later, and the others do not wait for it."""
 
     async def test(bus: Bus) -> None:
         good, bad = approval(rig), approval(rig, "web-1")
-        real = lifecycle.approve_as_guest
+        real = Guests._load
 
-        def broken(draft: Draft, requests: StartRequests) -> None:
-            if requests.vm == "web-1":
-                raise OverflowError("nobody thought of this")
-            real(draft, requests)
+        def broken(guests: Guests, reader: Reader, approvals: Sequence[StartRequests], now: datetime) -> World:
+            if any(each.vm == "web-1" for each in approvals):
+                raise error
+            return real(guests, reader, approvals, now)
 
-        monkeypatch.setattr(lifecycle, "approve_as_guest", broken)
+        monkeypatch.setattr(Guests, "_load", broken)
         await bus.js.publish(B.approve, messages.encode(bad))
         await bus.js.publish(B.approve, messages.encode(good))
         async with taking(rig, bus):

@@ -78,16 +78,19 @@ class Intake:
     async def _take(self, batch: Sequence[Msg]) -> None:
         try:
             await self._commit(batch)
-        except (errors.UnavailableError, errors.UnsoundError):
-            # Perhaps another process can.
-            for message in batch:
-                await message.nak(delay=RETRY_SECONDS)
-            await asyncio.sleep(RETRY_SECONDS)
         except Exception as error:
-            # The others do not wait for the one that nobody can store.
-            if len(batch) > 1:
+            is_away = isinstance(error, errors.UnavailableError | errors.UnsoundError)
+            if is_away and not isinstance(error, errors.OverdueError):
+                # Perhaps another process can.
                 for message in batch:
-                    await self._take([message])
+                    await message.nak(delay=RETRY_SECONDS)
+                await asyncio.sleep(RETRY_SECONDS)
+                return
+            # The others do not wait for the one that nobody can store, or that takes too long.
+            if len(batch) > 1:
+                half = len(batch) // 2
+                await self._take(batch[:half])
+                await self._take(batch[half:])
                 return
             host = host_of(batch[0].subject)
             if self._unstored.again(repr(error)):

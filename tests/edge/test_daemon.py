@@ -244,7 +244,7 @@ def test_metrics_and_readiness(bus: Bus, servers: NatsServers, host: str, tmp_pa
 def test_it_needs_a_place_for_its_metrics(servers: NatsServers, host: str, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         place = f"127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(errors.RefusedError, match="choose another with --metrics"):
+        with pytest.raises(errors.ConflictError, match="choose another with --metrics"):
             RunningEdge(host, servers.urls, tmp_path, edge_metrics=place)
 
 

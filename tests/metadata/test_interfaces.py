@@ -39,7 +39,7 @@ def listener(text: str) -> Listener:
 
 
 def refusal(text: str) -> str:
-    with pytest.raises(errors.RefusedError) as refused:
+    with pytest.raises(errors.ConflictError) as refused:
         Running(listeners=(listener(text),))
     return str(refused.value)
 

@@ -83,15 +83,15 @@ def test_a_place_that_is_taken_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "guests.sock"
     with running(listeners=(ANYWHERE, Listener(at=path))) as server:
         for listener in (Listener(at=Address(host="127.0.0.1", port=server.port)), Listener(at=path)):
-            with pytest.raises(errors.RefusedError, match=r"Guests cannot be served at .*in use"):
+            with pytest.raises(errors.ConflictError, match=r"Guests cannot be served at .*in use"):
                 Running(listeners=(ANYWHERE, listener))
         assert server.ask().status == 200
     precious = tmp_path / "precious"
     precious.write_text("data")
-    with pytest.raises(errors.RefusedError, match="not a socket"):
+    with pytest.raises(errors.ConflictError, match="not a socket"):
         Running(listeners=(Listener(at=precious),))
     assert precious.read_text() == "data"
-    with pytest.raises(errors.RefusedError, match=r"192\.0\.2\.1:80"):
+    with pytest.raises(errors.ConflictError, match=r"192\.0\.2\.1:80"):
         Running(listeners=(Listener(at=Address(host="192.0.2.1", port=80)),))
 
 

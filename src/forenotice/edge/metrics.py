@@ -31,7 +31,7 @@ class StatusServer:
         try:
             self._server = await asyncio.start_server(self._serve, at.host, at.port, limit=REQUEST_BYTES)
         except OSError as error:
-            raise errors.RefusedError(
+            raise errors.ConflictError(
                 f"Metrics cannot be served at {at} ({os.strerror(error.errno or 0)}): choose another with --metrics."
             ) from None
         host, port = self._server.sockets[0].getsockname()[:2]

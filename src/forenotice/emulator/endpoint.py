@@ -71,9 +71,9 @@ class Endpoint:
             return self.call(lambda: self._start(guests, at))
         except BaseException as error:
             self._end()
-            if isinstance(error, errors.RefusedError):
+            if isinstance(error, errors.ConflictError):
                 message = error.message.replace("with --metadata", "with --port or --metadata")
-                raise errors.RefusedError(message) from None
+                raise errors.ConflictError(message) from None
             raise
 
     def open(self, vm: str, host: str) -> Address:

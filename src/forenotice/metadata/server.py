@@ -235,13 +235,13 @@ class OpenListener:
                 interfaces.call_in(listener.netns, partial(self._open_tcp, listener.at))
         except interfaces.UnusableError as error:
             self._close_sockets()
-            raise errors.RefusedError(f"Guests cannot be served at {listener}: {error}.") from None
+            raise errors.ConflictError(f"Guests cannot be served at {listener}: {error}.") from None
         except OSError as error:
             self._close_sockets()
             reason = error.strerror or str(error)
             forbidden = isinstance(error, PermissionError) and not self._unix
             remedy = "ports below 1024 are root's (or CAP_NET_BIND_SERVICE):" if forbidden else "free it or"
-            raise errors.RefusedError(
+            raise errors.ConflictError(
                 f"Guests cannot be served at {listener}: {reason}; {remedy} choose another with --metadata."
             ) from None
         self._acceptors += (Acceptor(listening, self._listener, self._accept) for listening in self._sockets)
@@ -253,7 +253,7 @@ class OpenListener:
         self._close_acceptors()
         try:
             self.open()
-        except errors.RefusedError as error:
+        except errors.ConflictError as error:
             if not self._lost:
                 log.error("A listener has lost its interface", action="listener.lost", reason=str(error))
             self._lost = True

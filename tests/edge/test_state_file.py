@@ -4,6 +4,7 @@ import errno
 import os
 import resource
 import signal
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from forenotice.edge.state_file import StateFile
+from forenotice.edge.state_file import FormerStaysError, StateFile
 
 
 @contextmanager
@@ -66,3 +67,35 @@ def test_a_directory_that_cannot_be_read_is_an_error_and_not_an_empty_one(tmp_pa
     (tmp_path / "state").mkdir()
     with pytest.raises(IsADirectoryError):
         StateFile(tmp_path).read()
+
+
+def test_on_a_disk_that_can_only_be_read_nothing_stays_if_nothing_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    # Such a disk refuses to remove even what is not there.
+    monkeypatch.setattr(os, "unlink", refuse)
+    with full_disk(), pytest.raises(OSError, match=os.strerror(errno.EFBIG)) as refused:
+        StateFile(tmp_path).write(b"newer")
+    assert not isinstance(refused.value, FormerStaysError)
+    (tmp_path / "state").write_bytes(b"former")
+    with full_disk(), pytest.raises(FormerStaysError):
+        StateFile(tmp_path).write(b"newer")
+
+
+def test_what_may_be_gone_after_a_loss_of_power_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The former state would be back."""
+    file = StateFile(tmp_path)
+    file.write(b"former")
+    sync = os.fsync
+
+    def refuse_directories(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", refuse_directories)
+    with pytest.raises(FormerStaysError):
+        file.write(b"newer")

@@ -35,16 +35,17 @@ class StateFile:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(self._new, self._path)
+            self._sync_directory()
         except OSError as error:
             try:
-                self._path.unlink(missing_ok=True)
+                if self._path.exists():
+                    self._path.unlink()
                 self._sync_directory()
             except OSError:
                 raise FormerStaysError(error.errno, error.strerror) from None
             with suppress(OSError):
                 self._new.unlink(missing_ok=True)
             raise
-        self._sync_directory()
 
     def _sync_directory(self) -> None:
         directory = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)

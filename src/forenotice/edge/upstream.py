@@ -62,6 +62,7 @@ class EdgeUpstream:
 
     async def _approve(self, approval: StartRequests, done: Callable[[Outcome], None]) -> None:
         outcome: Outcome = None
+        seconds = self._seconds
         try:
             unknown = [
                 each for each in approval.event_ids if not self._follower.approvable(approval.scope, each.upper())
@@ -69,8 +70,9 @@ class EdgeUpstream:
             if unknown:
                 # The guest may have seen it at another edge, or our state is older.
                 await self._ask(approval)
+                seconds -= ASK_SECONDS
             sent = Approval(vm=approval.vm, scope=approval.scope, event_ids=approval.event_ids)
-            await self._store(self._subjects.approve, messages.encode(sent))
+            await self._store(self._subjects.approve, messages.encode(sent), seconds)
         except errors.ForenoticeError as error:
             outcome = error
         except Exception as error:
@@ -90,15 +92,15 @@ class EdgeUpstream:
 
     async def _tell(self, heard: Mapping[str, datetime], done: Callable[[bool], None]) -> None:
         try:
-            await self._store(self._subjects.heard, messages.encode(Heard(scopes=dict(heard))))
+            await self._store(self._subjects.heard, messages.encode(Heard(scopes=dict(heard))), self._seconds)
         except LinkError:
             done(False)
         else:
             done(True)
 
-    async def _store(self, subject: str, data: bytes) -> None:
+    async def _store(self, subject: str, data: bytes, seconds: float) -> None:
         try:
-            await self._link.store(subject, data, self._new_id(), self._seconds)
+            await self._link.store(subject, data, self._new_id(), seconds)
         except LinkError as error:
             if self._failures.again(error.message):
                 log.error("JetStream does not take what guests sent", action="edge.failing", reason=error.message)

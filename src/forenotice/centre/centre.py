@@ -78,7 +78,7 @@ class Centre:
         client, until_lost = await connect(self._servers, "forenotice serve", CENTRE_INBOX)
         wake = _Wake(self._loop)
         js = client.jetstream(timeout=JS_SECONDS)
-        publisher, intake = Publisher(self._service, js), Intake(self._service, client, js)
+        publisher, intake = Publisher(self._service, client, js), Intake(self._service, client, js)
 
         async def listen() -> None:
             await intake.listen()

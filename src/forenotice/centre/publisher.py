@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from nats.aio.client import Client
 from nats.errors import MaxPayloadError
 from nats.js import JetStreamContext
 from nats.js.errors import APIError, NotFoundError
@@ -14,6 +15,7 @@ from forenotice.centre import host_states
 from forenotice.cluster import messages
 from forenotice.cluster.messages import NOTHING, Fence, HostState, MalformedError
 from forenotice.cluster.subjects import DOCS, Subjects
+from forenotice.failures import Failures
 from forenotice.logs import log
 from forenotice.service import housekeeping
 from forenotice.service.edges import LEASE
@@ -35,6 +37,8 @@ REPAIR_SECONDS = 10.0
 """Edges that say that they have less than was published get it again, this often."""
 WRONG_SEQUENCE = 10071
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
+HEADER_BYTES = 128
+"""At most: NATS counts them, its client does not, and the server would end the connection."""
 
 
 @dataclass(slots=True)
@@ -66,8 +70,9 @@ class _Page(NamedTuple):
 class Publisher:
     """Used on the loop of the cluster's thread; the database is asked in others."""
 
-    def __init__(self, service: Service, js: JetStreamContext) -> None:
+    def __init__(self, service: Service, client: Client, js: JetStreamContext) -> None:
         self._service = service
+        self._client = client
         self._js = js
         self._lease = Lease(service, LEASE, LENGTH)
         self._progress: _Progress | None = None
@@ -79,6 +84,7 @@ class Publisher:
         self._believed: set[str] = set()
         """Hosts whose edge showed what the database lacks; one that says so again may be lying."""
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
+        self._unsent = Failures()
 
     async def step(self) -> None:
         """Publish everything that the journal has; what fails is tried again by the next step."""
@@ -202,7 +208,7 @@ class Publisher:
             return host_states.read(reader, hosts, self._service.clock.now(), self._service.timing.speed)
 
     async def _send(self, states: Sequence[HostState]) -> set[str]:
-        """The hosts whose state is there now, or that cannot have it."""
+        """The hosts whose state is there now, or that cannot have it; whoever else fails keeps none of them waiting."""
         results = await asyncio.gather(*(self._send_one(state) for state in states), return_exceptions=True)
         done: set[str] = set()
         failures = []
@@ -213,13 +219,19 @@ class Publisher:
                 log.error("A state is larger than NATS allows", action="cluster.too_large", host=state.host)
                 done.add(state.host)
             else:
-                failures.append(result)
+                failures.append((state.host, result))
         if failures:
-            raise failures[0]
+            host, reason = failures[0]
+            if not done:
+                raise reason
+            if self._unsent.again(repr(reason)):
+                log.warning("A state is not published", action="cluster.unpublished", host=host, reason=str(reason))
         return done
 
     async def _send_one(self, state: HostState) -> None:
         subject, data = Subjects.of(state.host).docs, messages.encode_state(state)
+        if len(data) > self._client.max_payload :
+            raise MaxPayloadError
         async with self._in_flight:
             while True:
                 expected = {EXPECTED: str(self._sequences.get(state.host, 0))}

@@ -18,7 +18,7 @@ EDGE = jwt.Permissions(
     ),
     sub=jwt.Allowed((f"nb.live.{HOST}", f"{subjects.EDGE_INBOX}{HOST}.>")),
     allowed_connection_types=("STANDARD",),
-    subs=jwt.UNLIMITED,
+    subs=10,
     data=jwt.UNLIMITED,
     payload=jwt.UNLIMITED,
 )

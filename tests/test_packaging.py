@@ -129,6 +129,13 @@ def test_the_wheel_brings_what_a_guest_needs_and_no_more(installed: Installed) -
     assert names - WITH_PYTHON == OURS | THEIRS
 
 
+def test_without_its_extra_an_edge_says_what_to_install(installed: Installed) -> None:
+    command = [str(installed.vm / "bin" / "forenotice"), "edge", "run", "--host", "a", "--nats", "nats://127.0.0.1:1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    said = "nats-py, httptools, structlog, which are not installed: pip install 'forenotice[cluster]'"
+    assert (done.returncode, done.stderr) == (2, f"forenotice: edges need {said}\n")
+
+
 def test_nothing_asks_for_uvloop_on_windows() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     wanted = [Requirement(line) for lines in extras.values() for line in lines if line.startswith("uvloop")]

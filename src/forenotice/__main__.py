@@ -20,6 +20,14 @@ def main() -> int:
 
         return emulator.main(sys.argv[2:])
     if sys.argv[1:3] == ["edge", "run"]:
+        from forenotice import cluster
+        from forenotice.core import errors
+
+        try:
+            cluster.require()
+        except errors.RefusedError as error:
+            sys.stderr.write(f"forenotice: {error.message}\n")
+            return 2
         # And an edge answers guests within a moment, and in 45 MiB: libraries that it uses would load these, if they
         # are installed, for colours and websockets.
         sys.modules.update(dict.fromkeys(("aiohttp", "rich")))  # type: ignore[arg-type]

@@ -4,8 +4,13 @@ import importlib.util
 
 from forenotice.core import errors
 
+PACKAGES = {"nats": "nats-py", "httptools": "httptools", "structlog": "structlog"}
+"""What the extra brings, by the module."""
+
 
 def require() -> None:
     """RefusedError: the extra is not installed."""
-    if importlib.util.find_spec("nats") is None:
-        raise errors.RefusedError("NATS needs nats-py, which is not installed: pip install 'forenotice[cluster]'")
+    missing = [package for module, package in PACKAGES.items() if importlib.util.find_spec(module) is None]
+    if missing:
+        names, are = ", ".join(missing), "is" if len(missing) == 1 else "are"
+        raise errors.RefusedError(f"edges need {names}, which {are} not installed: pip install 'forenotice[cluster]'")

@@ -160,7 +160,7 @@ def test_servers_that_are_down(cluster: Cluster) -> None:
         second.kill()
         found = wrong(cluster.check())
         assert found.keys() == {"jetstream", "servers"}
-        assert found["jetstream"].sentence == "JetStream does not answer the service: nats: timeout."
+        assert found["jetstream"].sentence == "JetStream does not answer the service: no answer in time."
         assert found["servers"].sentence == f"1 of 3 servers answer: {last.name}."
     finally:
         for victim in (first, second):
@@ -182,6 +182,13 @@ def test_credentials_that_are_not_the_services(cluster: Cluster, tmp_path: Path)
     found = wrong(run(replace(cluster.known, credentials=unknown)))
     assert found.keys() == {"connection"}
     assert "authorization violation" in found["connection"].sentence.lower()
+
+
+def test_credentials_that_are_not_the_system_accounts(cluster: Cluster) -> None:
+    found = wrong(run(cluster.known, cluster.keys.centre_credentials))
+    assert found.keys() == {"servers"}
+    assert found["servers"].sentence.startswith("The servers could not be checked with ")
+    assert "system.creds" in found["servers"].remedy
 
 
 def test_no_server(cluster: Cluster) -> None:

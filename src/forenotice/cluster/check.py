@@ -68,8 +68,9 @@ async def _of_service(servers: Servers, clock: Clock) -> list[Finding]:
                 "connection",
                 False,
                 f"No NATS server could be reached at {', '.join(servers.urls)}: {error.message}.",
-                "start the servers, or give their addresses with --nats, and the service's credentials (centre.creds) "
-                "with --nats-credentials",
+                "start the servers, or give their addresses with --nats (tls://HOST:PORT for servers with TLS, with "
+                "--nats-ca, --nats-certificate and --nats-key), and the service's credentials (centre.creds) with "
+                "--nats-credentials",
             )
         ]
     return [_judged("connection", True, f"The server at {place} answers."), *judge(seen)]
@@ -88,7 +89,11 @@ async def _of_servers(servers: Servers, system: Path | None, clock: Clock) -> li
         ]
     try:
         async with connection.once(msgspec.structs.replace(servers, credentials=system)) as client:
-            return list(judge_servers(await monitoring.look_at_servers(client, clock)))
+            seen = await monitoring.look_at_servers(client, clock)
+            if not seen.servers:
+                # We are connected to one of them.
+                raise errors.UnavailableError("no server answers these credentials")
+            return list(judge_servers(seen))
     except errors.UnavailableError as error:
         return [
             _judged(

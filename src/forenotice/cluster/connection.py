@@ -198,7 +198,8 @@ async def once(servers: Servers, inbox: str = "_INBOX") -> AsyncIterator[Client]
         reasons.clear()
         yield client
     except (Error, OSError, TimeoutError) as error:
-        raise errors.UnavailableError(reasons[-1] if reasons else str(error) or type(error).__name__) from None
+        reason = "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+        raise errors.UnavailableError(reasons[-1] if reasons else reason) from None
     finally:
         await close(client)
 

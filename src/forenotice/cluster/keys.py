@@ -85,8 +85,8 @@ class Keys:
         with self._locked():
             if set(self._keys(host)) - set(self._revocations):
                 raise errors.ConflictError(
-                    f"{host} already has credentials: replace them with `forenotice edge rotate {host}`, or revoke "
-                    f"them with `forenotice edge revoke {host}`"
+                    f"{host} already has credentials: replace them with `forenotice edge rotate {host} --keys "
+                    f"{self.directory}`, or revoke them with `forenotice edge revoke {host} --keys {self.directory}`"
                 )
             return self._issue(host, now)
 
@@ -144,7 +144,8 @@ class Keys:
         fleet.require_name("host", host)
         known = self._keys(host)
         if not known:
-            raise errors.NotFoundError(f"{host} has no credentials: make them with `forenotice edge enrol {host}`")
+            make = f"forenotice edge enrol {host} --keys {self.directory}"
+            raise errors.NotFoundError(f"{host} has no credentials: make them with `{make}`")
         return known
 
     @property

@@ -109,6 +109,19 @@ def test_an_edge_that_has_not_shown_it() -> None:
     assert said.waiting_for == ({"kind": "edge", "until": NOW + 30 * MINUTE, "host": "a"},)
 
 
+def test_an_edge_that_has_not_shown_it_yet() -> None:
+    """NotBefore is not the latest moment then."""
+    site = row()
+    site.shown["a"] = None
+    event = site.event(site.schedule(Kind.RESTART, "web-0"))
+    assert site.explain(event).sentence == (
+        "It waits for approval by web (web-0), until 2026-03-01 12:15:00 UTC; if the edge of its host has not shown it "
+        "to guests by then, until it has, or until 2026-03-01 12:30:00 UTC."
+    )
+    site.shown["a"] = site.now
+    assert site.explain(event).sentence.endswith("until 2026-03-01 12:15:00 UTC at the latest.")
+
+
 def test_a_clock_that_jumped_ahead() -> None:
     site = row()
     operation = site.schedule(Kind.RESTART, "web-0")

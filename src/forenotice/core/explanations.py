@@ -225,12 +225,23 @@ def sentences(draft: Draft, found: list[Blocker]) -> list[str]:
     return list(said)
 
 
+def _is_shown(draft: Draft, event_id: str | None) -> bool:
+    event = draft.world.events.get(event_id or "")
+    return event is None or draft.edges.have_shown(event, draft.operation(event.operation).host)
+
+
 def _sentence(draft: Draft, alike: list[Blocker], found: list[Blocker]) -> str:  # noqa: C901 - one case for each kind
     blocker = alike[0]
     until = moment_told(blocker.until)
     match blocker.kind:
         case BlockerKind.APPROVAL:
             who = names(_who(draft, each.event) for each in alike)
+            if any(not _is_shown(draft, each.event) for each in alike):
+                longest = moment_told(blocker.until and blocker.until + draft.edges.patience)
+                return (
+                    f"It waits for approval by {who}, until {until}; if the edge of its host has not shown it to "
+                    f"guests by then, until it has, or until {longest}."
+                )
             last = all(each.until and blocker.until and each.until <= blocker.until for each in found)
             return f"It waits for approval by {who}, until {until}{' at the latest' if last else ''}."
         case BlockerKind.NOTICE:

@@ -136,6 +136,13 @@ def test_without_its_extra_an_edge_says_what_to_install(installed: Installed) ->
     assert (done.returncode, done.stderr) == (2, f"forenotice: edges need {said}\n")
 
 
+def test_without_its_extras_the_demo_of_a_cluster_says_what_to_install(installed: Installed, tmp_path: Path) -> None:
+    command = [str(installed.vm / "bin" / "forenotice"), "cluster", "demo", "--data", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode == 1
+    assert done.stderr.endswith("which is not installed: pip install 'forenotice[server,cluster,demo]'\n")
+
+
 def test_nothing_asks_for_uvloop_on_windows() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     wanted = [Requirement(line) for lines in extras.values() for line in lines if line.startswith("uvloop")]

@@ -156,7 +156,7 @@ def test_migrate_says_when_it_cannot(run: Run, tmp_path: Path) -> None:
 
 
 def test_missing_server_packages_are_named() -> None:
-    advice = r"starlette is not installed: pip install 'forenotice\[server\]'"
+    advice = r"starlette, which is not installed: pip install 'forenotice\[server\]'"
     with pytest.raises(errors.RefusedError, match=advice), server.server_packages():
         raise ModuleNotFoundError("No module named 'starlette'", name="starlette")
     with pytest.raises(ModuleNotFoundError), server.server_packages():

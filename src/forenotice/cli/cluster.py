@@ -17,7 +17,7 @@ from forenotice import control_socket, settings
 from forenotice.cli import commands
 from forenotice.cli.commands import UsageError, argument, command, option
 from forenotice.cli.output import Output
-from forenotice.cli.server import packages, server_packages
+from forenotice.cli.server import packages
 from forenotice.clock import SystemClock
 from forenotice.core import errors
 from forenotice.settings import table
@@ -133,7 +133,7 @@ def demo(ctx: Cluster) -> None:
     Linux only. DATA/cluster/cluster.json has the processes and their addresses; each demo starts afresh.
     """
     found = settings.load_cluster_demo(ctx.flags, os.environ)
-    with server_packages(), cluster_packages():
+    with packages("server,cluster,demo"):
         from forenotice.cluster import demo as running
         from forenotice.cluster import tour
     for other in found.others:

@@ -31,7 +31,7 @@ def packages(extra: str) -> Iterator[None]:
         if (error.name or "").partition(".")[0] == "forenotice":
             raise
         raise errors.RefusedError(
-            f"this needs the {extra}'s packages, but {error.name} is not installed: pip install 'forenotice[{extra}]'"
+            f"this needs {error.name}, which is not installed: pip install 'forenotice[{extra}]'"
         ) from None
 
 

@@ -375,8 +375,9 @@ def test_the_service_is_refused(place: Place, how: str, subject: str) -> None:
 
 def test_the_same_is_allowed_to_the_service_with_the_permission(place: Place, tmp_path: Path) -> None:
     async def allowed(urls: Sequence[str]) -> None:
-        async with connected(urls, place.anything_beside_streams, CENTRE_INBOX) as client:
-            for how, subject in NOT_OF_THE_SERVICE:
+        for how, subject in NOT_OF_THE_SERVICE:
+            # Each with a connection of its own: what one has subscribed to would reach the next.
+            async with connected(urls, place.anything_beside_streams, CENTRE_INBOX) as client:
                 assert not await attempt(client, how, subject), (how, subject)
 
     # On a server of its own, whose streams it may delete.

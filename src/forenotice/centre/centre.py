@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
+from nats.js.errors import APIError
 
 from forenotice.centre.intake import Intake
 from forenotice.centre.publisher import Publisher
@@ -136,7 +137,8 @@ class Centre:
                     await step()
             except (NatsError, errors.ForenoticeError, TimeoutError, OSError) as error:
                 if failures.again(repr(error)):
-                    reason = str(error) or type(error).__name__
+                    said = error.description if isinstance(error, APIError) else str(error)
+                    reason = said or type(error).__name__
                     log.warning("NATS or the store failed; it is retried", action=f"cluster.{what}", reason=reason)
             except Exception:
                 if failures.again(what):

@@ -230,7 +230,7 @@ class Publisher:
 
     async def _send_one(self, state: HostState) -> None:
         subject, data = Subjects.of(state.host).docs, messages.encode_state(state)
-        if len(data) > self._client.max_payload :
+        if len(data) > self._client.max_payload - HEADER_BYTES:
             raise MaxPayloadError
         async with self._in_flight:
             while True:

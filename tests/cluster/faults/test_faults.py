@@ -87,7 +87,8 @@ def _cut_off_an_edge(load: Load) -> None:
 
 
 def _waits_for_edge(load: Load, event: str) -> bool:
-    return "the edge of host host-2 has not shown it" in str(load.cluster.get(f"/v1/events/{event}/explanation"))
+    blockers = load.cluster.get(f"/v1/events/{event}/explanation")["waiting_for"]
+    return any((each["kind"], each.get("host")) == ("edge", "host-2") for each in blockers)
 
 
 def _require_effort(load: Load) -> None:

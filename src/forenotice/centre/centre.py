@@ -24,7 +24,7 @@ NAME = "cluster"
 PAUSE_SECONDS = 0.5
 """After a failure."""
 LOOK_SECONDS = 1.0
-"""Edges may have been lost, and another process may have written what nobody told us of."""
+"""Between two looks for lost edges, and for what another process has written without a notification."""
 JOIN_SECONDS = 5.0
 JS_SECONDS = 2.0
 END_SECONDS = 2.0
@@ -83,7 +83,7 @@ class Centre:
 
         async def listen() -> None:
             await intake.listen()
-            # From now on: an edge that nobody here could hear is not lost.
+            # Only from now on does silence mean anything.
             self._client = client
 
         async def ensure() -> None:
@@ -167,5 +167,5 @@ class _Wake(threading.Event):
 
 
 def _replicas(client: Client) -> int:
-    """Three where there are so many servers; a single one is for trials."""
+    """Three where there are three servers; a single server is for trials."""
     return streams.REPLICAS if len(client.servers) >= streams.REPLICAS else 1

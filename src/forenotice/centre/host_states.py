@@ -43,7 +43,7 @@ def read(reader: Reader, hosts: Collection[str], now: datetime, speed: float) ->
     ended: dict[str, list[EndedEvent]] = {}
     for event in world.events.values():
         if event.ended_at is None:
-            # Who approved it is nobody's business on that host.
+            # Guests on that host must not learn which VM or operator approved.
             live.setdefault(event.scope, []).append(replace(event, approved_by=None) if event.approved_by else event)
         else:
             ended.setdefault(event.scope, []).append(

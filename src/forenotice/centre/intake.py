@@ -1,4 +1,4 @@
-"""Takes in what edges send: approvals and who was heard, beats, and questions."""
+"""Takes in what edges send: approvals, polls, beats and questions."""
 
 import asyncio
 from collections import Counter
@@ -86,7 +86,7 @@ class Intake:
                     await message.nak(delay=RETRY_SECONDS)
                 await asyncio.sleep(RETRY_SECONDS)
                 return
-            # The others do not wait for the one that nobody can store, or that takes too long.
+            # The others do not wait for a message that cannot be stored, or takes too long.
             if len(batch) > 1:
                 half = len(batch) // 2
                 await self._take(batch[:half])

@@ -208,7 +208,7 @@ class Publisher:
             return host_states.read(reader, hosts, self._service.clock.now(), self._service.timing.speed)
 
     async def _send(self, states: Sequence[HostState]) -> set[str]:
-        """The hosts whose state is there now, or that cannot have it; whoever else fails keeps none of them waiting."""
+        """The hosts whose state is there now, or that cannot have it. Only if all of them fail, so does this."""
         results = await asyncio.gather(*(self._send_one(state) for state in states), return_exceptions=True)
         done: set[str] = set()
         failures = []

@@ -237,7 +237,7 @@ def _shown(value: object) -> str:
 
 
 def _leader(group: Group | None) -> str:
-    return (group.leader or "nobody") if group else "the server"
+    return (group.leader or "no server") if group else "the server"
 
 
 def _group(name: str, group: Group | None) -> Iterator[Finding]:

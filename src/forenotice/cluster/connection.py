@@ -53,7 +53,7 @@ class Servers(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def options(self) -> Mapping[str, Any]:
-        """Of a client. TLS comes first if it is wanted: else the server, or somebody in between, could leave it out."""
+        """Of a client. A handshake comes first: otherwise the server, or an attacker in between, could suppress TLS."""
         tls = self._tls()
         if self.credentials is not None:
             _require_credentials(self.credentials)
@@ -98,7 +98,7 @@ def _require_credentials(path: Path) -> None:
 
 class _Client(Client):
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
-        """Headers count in what a server answers, not in what whoever has credentials can send.
+        """Read headers in responses of a server only, not in what other users of NATS send.
 
         The client takes a status for the server's own, and stops reading at headers that it cannot read.
         """
@@ -166,7 +166,7 @@ async def _until_lost(client: Client, lost: asyncio.Event, pause: float) -> None
             async with asyncio.timeout(LOOK_SECONDS):
                 await lost.wait()
     log.warning("The connection to NATS is lost", action="nats.lost", reason=str(client.last_error or ""))
-    # Whoever connects again does not do so at once.
+    # A client does not connect again at once.
     await asyncio.sleep(pause)
 
 

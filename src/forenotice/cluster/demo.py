@@ -1,4 +1,4 @@
-"""`forenotice cluster demo`: a whole cluster on this machine, from NATS to edges, until it is told to end."""
+"""`forenotice cluster demo`: a whole cluster on this machine, from NATS to edges, until Ctrl-C."""
 
 import json
 import os
@@ -40,7 +40,7 @@ HOST = "127.0.0.1"
 ANY_PORT = f"{HOST}:0"
 NATS = ("nats-1", "nats-2", "nats-3")
 EDGES = {"host-a": "web-0", "host-b": "db", "host-c": "pool_4"}
-"""Hosts with an edge, and the VM as which it takes whoever calls from an address that is no VM's."""
+"""Hosts with an edge, and the VM for callers from an address that is no VM's."""
 LISTENERS = {"--metadata": "guests", "--control": "operators", "--metrics": "metrics"}
 """Flags of our own processes, and the address that each makes."""
 START_SECONDS = 120.0
@@ -94,7 +94,7 @@ class Demo:
         self.directory = settings.directory
         self._control = settings.control
         self._say = say
-        # Nobody else can be there: it is made, and must not exist.
+        # Safe in a shared directory: `mkdir` fails if it exists.
         scratch = f"/tmp/forenotice-{secrets.token_hex(4)}"  # noqa: S108
         self.cluster = Cluster(directory=str(self.directory), scratch=scratch, speed=settings.speed)
         self._children: dict[str, subprocess.Popen[bytes]] = {}
@@ -200,7 +200,7 @@ class Demo:
     # While it runs
 
     def watch(self) -> None:
-        """For ever: say what ends, and follow what somebody starts again."""
+        """For ever: say what ends, and follow what is started again."""
         while True:
             self._pause.wait(WATCH)
             self._look_at_processes()
@@ -220,14 +220,14 @@ class Demo:
                 self._say(f"  {shlex.join(member.argv)}")
 
     def _follow(self, member: Member) -> bool:
-        """Whether somebody has started it again, by its command; then that is the process."""
+        """Whether it was started again by its command; then that is the process."""
         again = background.find(member.argv)
         if again is not None:
             self._change(member.role, **msgspec.structs.asdict(again))
         return again is not None
 
     def _how(self, member: Member) -> str:
-        """Empty: only whoever started it knows."""
+        """Empty: the exit code is unknown, because the demo did not start it."""
         child = self._children[member.role]
         code = child.poll() if child.pid == member.pid else None
         return "" if code is None else f" (signal {-code})" if code < 0 else f" (exit code {code})"

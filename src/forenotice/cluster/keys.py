@@ -39,7 +39,7 @@ class Enrolled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Keys:
-    """A directory of keys. Whoever can read it can be the service and every edge."""
+    """A directory of keys. Anyone who can read it can pose as the service and as every edge."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

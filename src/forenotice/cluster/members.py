@@ -48,11 +48,11 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def end(cluster: Cluster) -> None:
-    """Whoever started it; once more is no mistake. Its files stay, but for PostgreSQL's."""
+    """End every process of a cluster; safe to repeat. Files stay, except PostgreSQL's."""
     for roles in ENDING:
         group = [each for each in cluster.processes if each.role.startswith(roles)]
         for each in group:
-            # PostgreSQL would wait for its clients at SIGTERM; somebody may have stopped any of them.
+            # PostgreSQL would wait for its clients at SIGTERM; any of them may be stopped.
             each.send(signal.SIGINT if each.role == POSTGRESQL else signal.SIGTERM)
             each.send(signal.SIGCONT)
         deadline = time.monotonic() + STOP_SECONDS

@@ -53,7 +53,7 @@ class EndedEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostState(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the guests of one host may be told: it replaces whatever the edge had."""
+    """All that the guests of one host may see: it replaces whatever the edge had."""
 
     format: int = FORMAT
     host: str

@@ -35,7 +35,7 @@ def configurations(replicas: int = REPLICAS) -> tuple[StreamConfig, ...]:
         ),
         StreamConfig(
             name=UP,
-            description="Approvals of guests behind edges, and who was heard",
+            description="Approvals and polls of guests behind edges",
             subjects=["nb.up.*.approve", "nb.up.*.heard"],
             num_replicas=replicas,
             storage=StorageType.FILE,

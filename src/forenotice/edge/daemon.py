@@ -48,7 +48,7 @@ class Pace:
     long_polls: float = 2.0
     """How long those of such VMs last: a guest that was paused or moved polls again soon after it is back."""
     age: float = 1.0
-    """How often it is told anew."""
+    """Between two looks at how old the state is, for the header `Age`."""
 
 
 USUAL = Pace()
@@ -134,7 +134,7 @@ class Edge:
                 self._follower.run(),
                 self._read(),
                 self._beat(),
-                self._tell_age(),
+                self._show_age(),
                 self._end_long_polls(),
             )
             tasks += [asyncio.create_task(work) for work in works]
@@ -145,7 +145,7 @@ class Edge:
             await self.status.stop()
             await _end(tasks)
         for task in done:
-            # None of the works ends by itself: this tells why one did.
+            # None of the works ends by itself: this raises what ended one.
             task.result()
 
     def _servers(self) -> "Servers":
@@ -160,7 +160,7 @@ class Edge:
         self._read_now.set()
 
     async def _read(self) -> None:
-        """Constant work: whatever has been published, and whoever told us of it."""
+        """Constant work, whatever was published and whether or not the message arrived."""
         failures = Failures()
         while True:
             if not self._link.connected:
@@ -194,7 +194,7 @@ class Edge:
             pause = self._pace.started if often else self._pace.beat * self._jitter()
             await wait(self._follower.news, pause)
 
-    async def _tell_age(self) -> None:
+    async def _show_age(self) -> None:
         while True:
             age = self._follower.age
             is_stale = age is not None and age > self._settings.stale_after

@@ -37,7 +37,7 @@ class Follower:
         """To be shown, and when it came."""
         self._arrived = asyncio.Event()
         self.news = asyncio.Event()
-        """Set whenever the service is to be told how this edge is."""
+        """Set whenever the next beat should not wait."""
         self._confirmed: datetime | None = None
         self._is_saved = True
         self.applied = self.refused = self.unsaved = 0

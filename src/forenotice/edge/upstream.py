@@ -1,4 +1,4 @@
-"""The way from an edge to the service: approvals and who was heard are in JetStream before anybody is told so."""
+"""The way from an edge to the service: JetStream stores approvals and polls before the edge acknowledges them."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping

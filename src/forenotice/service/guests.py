@@ -93,7 +93,7 @@ def _decide(reader: Reader, draft: Draft, host: str, approval: StartRequests) ->
     draft.by = f"vm:{approval.vm}"
     vm = draft.world.vms.get(approval.vm)
     if host and vm is not None and vm.host != host and not _has_left(reader, vm, host, approval.at or draft.now):
-        # As if there were no such VM: with the credentials of one host, nobody learns what is on others.
+        # As if there were no such VM: the credentials of one host must not reveal the VMs of others.
         return errors.RefusedError(lifecycle.LEFT)
     try:
         lifecycle.approve_as_guest(draft, approval)

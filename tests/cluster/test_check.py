@@ -352,7 +352,7 @@ def test_followers_and_leaders_in_trouble(seen: tuple[Seen, SeenServers]) -> Non
     assert found.keys() == {f"{UP}.followers"}
     assert found[f"{UP}.followers"].sentence == f"NB_UP: {first.name} is behind by 7 messages, {second.name} is down."
     found = judged(with_up(seen[0], cluster=replace(up.cluster, leader="")))
-    assert found[f"{UP}.leader"].sentence == "The leader of NB_UP is no server."
+    assert found[f"{UP}.leader"].sentence == "NB_UP has no leader."
 
 
 def test_approvals_that_nobody_takes_in(seen: tuple[Seen, SeenServers]) -> None:

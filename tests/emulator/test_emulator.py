@@ -135,7 +135,7 @@ def test_a_port_that_is_taken_leaves_nothing_behind() -> None:
     with running() as first:
         threads = threading.active_count()
         second = Emulator(as_vm="web-0")
-        with pytest.raises(errors.RefusedError, match="cannot be served"):
+        with pytest.raises(errors.ConflictError, match="cannot be served"):
             second.start(first.address)
         assert threading.active_count() == threads
 

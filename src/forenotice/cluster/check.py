@@ -237,7 +237,7 @@ def _shown(value: object) -> str:
 
 
 def _leader(group: Group | None) -> str:
-    return (group.leader or "no server") if group else "the server"
+    return (group.leader or "none") if group else "the server"
 
 
 def _group(name: str, group: Group | None) -> Iterator[Finding]:
@@ -248,7 +248,7 @@ def _group(name: str, group: Group | None) -> Iterator[Finding]:
     yield _judged(
         f"{name}.leader",
         bool(group.leader),
-        f"The leader of {name} is {_leader(group)}.",
+        f"The leader of {name} is {group.leader}." if group.leader else f"{name} has no leader.",
         "start the servers that are down: nothing can be stored before more than half are up",
     )
     yield _judged(

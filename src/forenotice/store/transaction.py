@@ -7,6 +7,7 @@ UTC, to the microsecond.
 """
 
 from datetime import datetime
+from functools import cached_property
 
 from forenotice.core.draft import Changes
 from forenotice.store import schema
@@ -48,10 +49,15 @@ class Meta(Repository):
 
     def put(self, key: str, value: str) -> None:
         self._db.upsert(schema.meta, [(key, value)])
+        self.__dict__.pop("_epoch", None)
+
+    @cached_property
+    def _epoch(self) -> int:
+        return int(self.get(_EPOCH) or 0)
 
     def epoch(self) -> int:
         """0 before the first restore."""
-        return int(self.get(_EPOCH) or 0)
+        return self._epoch
 
 
 class Reader:

@@ -176,6 +176,9 @@ class Follower:
             epoch = housekeeping.begin_epoch(self._service)
             self._fell = False
             log.warning("The database lost entries: an epoch begins", action="store.restored", epoch=epoch)
+        if position > self._position:
+            # First: those who read the journal themselves need not wait for documents.
+            self._service.tell_growth()
         while position > self._position:
             with self._service.store.read() as reader:
                 page = reader.journal.page(after=self._position, limit=PAGE)
@@ -190,7 +193,6 @@ class Follower:
             self._service.edges.follow(entry for _, entry in page)
             self._position, self._at = page[-1][0], page[-1][1].at
             self._service.nudge.set()
-            self._service.tell_growth()
 
     def _compare(self, newest: int, position: int) -> None:
         """Notice that the database lost what we had read, even if it has as many entries since; go on from there."""

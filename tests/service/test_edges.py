@@ -14,6 +14,7 @@ from forenotice.cluster.messages import Beat, Fence
 from forenotice.core import errors
 from forenotice.core.edges import EdgeState
 from forenotice.core.fleet import Listening
+from forenotice.core.journal import Entry
 from forenotice.core.operations import Kind, Status
 from forenotice.core.roles import Access, Role
 from forenotice.core.selectors import of_scopes
@@ -205,6 +206,8 @@ def test_all_edges_are_lost_after_an_hour_without_nats_unless_another_process_ha
     assert site.actions() == ["edge.registered a"]
     publishing.give_up()
     site.watch(1, connected=False)
+    assert site.actions() == ["edge.registered a"], "somebody published until now"
+    site.watch(3700, connected=False)
     assert site.actions() == ["edge.registered a", "edge.lost a"]
     assert queries.edge(site.service, "a").lost_since == START
     site.clock.advance(days=2)
@@ -214,6 +217,18 @@ def test_all_edges_are_lost_after_an_hour_without_nats_unless_another_process_ha
     site.beat("a")
     site.watch()
     assert site.actions()[2:] == ["edge.returned a"]
+
+
+def test_an_edge_that_another_process_hears_is_not_lost_for_one_without_nats(site: Site, store: Store) -> None:
+    site.beat("a")
+    site.watch(3700, connected=False)
+    assert site.state("a") is EdgeState.LOST
+    other = site.process(store).service
+    site.beat("a", other)
+    other.edges.watch(connected=True)
+    site.service.edges.follow([Entry(at=site.clock.now(), action="edge.returned", host="a")])
+    site.watch(3, connected=False)
+    assert site.actions() == ["edge.registered a", "edge.lost a", "edge.returned a"]
 
 
 def test_a_process_that_slept_was_not_without_nats(site: Site) -> None:

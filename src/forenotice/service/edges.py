@@ -27,7 +27,7 @@ log = structlog.get_logger()
 LOST_AFTER = 30.0
 """Seconds without a beat, while this process is connected."""
 AWAY_AFTER = 3600.0
-"""Seconds without NATS for any process, after which all edges are lost."""
+"""Seconds in which no process publishes, because none has NATS: then all edges are lost."""
 LEASE = "cluster_publisher"
 """Of the process that publishes for edges: one that has NATS."""
 ANY = Fence(0, 0)
@@ -77,7 +77,7 @@ class Edges:
         """When VMs last polled, by VM and by the host whose edge says so."""
         self._listens_since = self._watched = self._monotonic()
         self._away = 0.0
-        """Seconds that this process has spent without NATS."""
+        """Seconds without NATS here, and without a process that publishes."""
 
     # What is known
 
@@ -223,11 +223,14 @@ class Edges:
     def _follow(self, host: str, verb: str, entry: Entry) -> None:
         match verb, self._edges.get(host):
             case "registered", _:
+                self._away = 0.0
                 self._put(Edge(host=host, since=entry.at))
             case "lost", Edge() as edge:
                 # Another process wrote it as text.
                 self._put(replace(edge, lost_since=datetime.fromisoformat(str(entry.data["since"]))))
             case "returned", Edge() as edge:
+                # Some process hears edges.
+                self._away = 0.0
                 self._put(replace(edge, lost_since=None))
             case "forgotten" | "removed", Edge():
                 self._drop(host)
@@ -265,18 +268,17 @@ class Edges:
 
     def watch(self, connected: bool) -> None:
         """Write what has changed, in one transaction. Called every second or so, while `connected` or not."""
+        is_away = not connected and not self._others_publish()
         now = self._monotonic()
         with self._lock:
             passed, self._watched = now - self._watched, now
-            self._away = 0.0 if connected else self._away + min(passed, LONGEST_GAP)
+            self._away = self._away + min(passed, LONGEST_GAP) if is_away else 0.0
             if not connected or passed > LONGEST_GAP:
                 self._listens_since = now
             newcomers, self._newcomers = self._newcomers, {}
-            is_away = self._away > AWAY_AFTER
-            lost = {host: now - at for host, at in self._signs.items()} if is_away else dict(self._silent(now))
+            are_lost = self._away > AWAY_AFTER
+            lost = {host: now - at for host, at in self._signs.items()} if are_lost else dict(self._silent(now))
             returned = {host for host in self._lost if self._is_heard(host, now)}
-        if lost and is_away and self._others_listen():
-            lost = {}
         if newcomers:
             newcomers = self._known_ones(newcomers)
         if newcomers or lost or returned:
@@ -294,7 +296,7 @@ class Edges:
                 return
             yield host, seconds
 
-    def _others_listen(self) -> bool:
+    def _others_publish(self) -> bool:
         with self._service.store.read() as reader:
             return reader.leases.get(LEASE).until > self._service.clock.now()
 

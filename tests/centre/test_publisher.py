@@ -1,5 +1,6 @@
 """What the journal has reaches the stream of states, from one process at a time, and never an older state last."""
 
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -131,8 +132,13 @@ def test_a_state_that_nats_does_not_take_keeps_no_other_waiting(
         with monkeypatch.context() as meanwhile:
             meanwhile.setattr(bus.js, "publish", refuse_one)
             await publisher.step()
-        assert await bus.state("host-b") is not None
-        assert await bus.state("host-a") is None
+            assert await bus.state("host-b") is not None
+            assert await bus.state("host-a") is None
+            (made,) = rig.schedule(Kind.HOST_UPDATE, "host-b")
+            for _ in range(2):
+                with suppress(APIError):
+                    await publisher.step()
+            assert events(await bus.state("host-b")) == {event.id for event in made.events}
         await publisher.step()
         assert await bus.state("host-a") is not None, "it is owed"
 
@@ -239,13 +245,35 @@ def test_an_epoch_that_another_process_has_begun_is_noticed_whatever_came_since(
         housekeeping.begin_epoch(rig.service)
         rig.set_host("host-d", cordoned=True)
         with store.write() as transaction:
-            transaction._db.run("DELETE FROM journal WHERE action = 'database.restored'")
+            disguised = (
+                "UPDATE journal SET action = 'host.cordoned', host = 'host-d' WHERE action = 'database.restored'"
+            )
+            transaction._db.run(disguised)
         await publisher.step()
         with store.read() as reader:
             epoch = reader.meta.epoch()
         found = await bus.state("host-b")
         assert found is not None
         assert found.epoch == epoch > 0
+
+    with_bus(test)
+
+
+def test_an_epoch_that_falls_begins_another(rig: Rig, store: Store, with_bus: Run) -> None:
+    """A database of before the last epoch was restored under this process."""
+
+    async def test(bus: Bus) -> None:
+        publisher = Publisher(rig.service, bus.client, bus.js)
+        register(rig, "host-b")
+        fallen = housekeeping.begin_epoch(rig.service)
+        await publisher.step()
+        with store.write() as transaction:
+            transaction.meta.put("epoch", str(fallen - 1))
+        rig.set_host("host-d", cordoned=True)
+        await publisher.step()
+        found = await bus.state("host-b")
+        assert found is not None
+        assert found.epoch > fallen
 
     with_bus(test)
 

@@ -7,12 +7,11 @@ from contextlib import suppress
 
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
-from nats.js.errors import APIError
 
 from forenotice.centre.intake import Intake
 from forenotice.centre.publisher import Publisher
 from forenotice.cluster import streams
-from forenotice.cluster.connection import Servers, close, connect
+from forenotice.cluster.connection import Servers, close, connect, words
 from forenotice.cluster.subjects import CENTRE_INBOX
 from forenotice.core import errors
 from forenotice.failures import Failures
@@ -137,9 +136,9 @@ class Centre:
                     await step()
             except (NatsError, errors.ForenoticeError, TimeoutError, OSError) as error:
                 if failures.again(repr(error)):
-                    said = error.description if isinstance(error, APIError) else str(error)
-                    reason = said or type(error).__name__
-                    log.warning("NATS or the store failed; it is retried", action=f"cluster.{what}", reason=reason)
+                    log.warning(
+                        "NATS or the store failed; it is retried", action=f"cluster.{what}", reason=words(error)
+                    )
             except Exception:
                 if failures.again(what):
                     log.exception("A step failed unexpectedly; it is retried", action=f"cluster.{what}")

@@ -13,6 +13,7 @@ from nats.js.errors import APIError, NotFoundError
 
 from forenotice.centre import host_states
 from forenotice.cluster import messages
+from forenotice.cluster.connection import words
 from forenotice.cluster.messages import NOTHING, Fence, HostState, MalformedError
 from forenotice.cluster.subjects import DOCS, Subjects
 from forenotice.failures import Failures
@@ -98,11 +99,11 @@ class Publisher:
             self._repair_at = self._service.runtime.monotonic() + REPAIR_SECONDS
             progress.owed |= await self._lost()
             await self._believe_edges()
-        if progress.owed:
-            await self._publish(progress.owed)
         while await self._page(progress):
             if not await self._holds():
                 return
+        # After what is new: a state that NATS keeps refusing ends the step.
+        await self._publish(progress.owed)
         if progress.position > progress.saved and not progress.owed and self._is_time_to_save(progress):
             await asyncio.to_thread(self._save, progress.position)
             progress.saved = progress.position
@@ -172,10 +173,10 @@ class Publisher:
         with service.store.read() as reader:
             head = host_states.head(reader)
             fence, _ = head
-            if fence.epoch != progress.head[0].epoch:
-                return _Page(fence.position, {edge.host for edge in reader.edges.all()}, (), head)
             if host_states.has_lost(reader, *progress.head):
                 return _Page(fence.position, set(), (), head, is_lost=True)
+            if fence.epoch != progress.head[0].epoch:
+                return _Page(fence.position, {edge.host for edge in reader.edges.all()}, (), head)
             page = reader.journal.page(after=progress.position, limit=ENTRIES)
             if not page:
                 return None
@@ -225,7 +226,7 @@ class Publisher:
             if not done:
                 raise reason
             if self._unsent.again(repr(reason)):
-                log.warning("A state is not published", action="cluster.unpublished", host=host, reason=str(reason))
+                log.warning("A state is not published", action="cluster.unpublished", host=host, reason=words(reason))
         return done
 
     async def _send_one(self, state: HostState) -> None:

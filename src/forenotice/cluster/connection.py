@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from nats.aio.client import Client
 from nats.errors import Error as Error
+from nats.js.errors import APIError
 
 from forenotice import secret_files
 from forenotice.cluster import subjects
@@ -151,8 +152,7 @@ _FailuresByType = defaultdict[type[Exception], Failures]
 async def _note(failures: _FailuresByType, error: Exception) -> None:
     alike = failures[type(error)]
     if alike.again(repr(error)):
-        reason = str(error) or type(error).__name__
-        log.warning("NATS cannot be used", action="nats.failed", reason=reason, times=alike.times)
+        log.warning("NATS cannot be used", action="nats.failed", reason=words(error), times=alike.times)
 
 
 async def _set(event: asyncio.Event) -> None:
@@ -182,7 +182,7 @@ async def once(servers: Servers, inbox: str = "_INBOX") -> AsyncIterator[Client]
     reasons: list[str] = []
 
     async def failed(error: Exception) -> None:
-        reasons.append(str(error) or type(error).__name__)
+        reasons.append(words(error))
 
     client, options = Client(), servers.options()
     try:
@@ -198,10 +198,16 @@ async def once(servers: Servers, inbox: str = "_INBOX") -> AsyncIterator[Client]
         reasons.clear()
         yield client
     except (Error, OSError, TimeoutError) as error:
-        reason = "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+        reason = "no answer in time" if isinstance(error, TimeoutError) else words(error)
         raise errors.UnavailableError(reasons[-1] if reasons else reason) from None
     finally:
         await close(client)
+
+
+def words(error: BaseException) -> str:
+    """What it says, for people: those of JetStream list all their fields."""
+    said = error.description if isinstance(error, APIError) else str(error)
+    return said or type(error).__name__
 
 
 def place(client: Client) -> str:

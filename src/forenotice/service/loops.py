@@ -184,13 +184,13 @@ class Follower:
                 page = reader.journal.page(after=self._position, limit=PAGE)
             if not page:
                 return
+            self._service.edges.follow(entry for _, entry in page)
             scopes = {entry.scope for _, entry in page if entry.scope is not None}
             if any(entry.action == "database.restored" for _, entry in page):
                 # Every document is another, and we may not have listened when we were told to reload.
                 self._service.refresh()
             elif scopes:
                 self._service.refresh(tuple(scopes))
-            self._service.edges.follow(entry for _, entry in page)
             self._position, self._at = page[-1][0], page[-1][1].at
             self._service.nudge.set()
 

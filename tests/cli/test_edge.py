@@ -67,7 +67,8 @@ def test_init_says_what_to_do_with_the_files(run: Run, tmp_path: Path) -> None:
 def test_credentials_go_to_a_file_and_are_printed_only_if_asked_for(run: Run, keys: Path, tmp_path: Path) -> None:
     done = run("edge", "enrol", "host-a", "--keys", "keys")
     assert done.out == (
-        "The credentials of host-a are in host-a.creds. Install it on host-a, for `edge run --nats-credentials FILE`.\n"
+        "The credentials of host-a are in host-a.creds. "
+        "Install this file on host-a, for `edge run --nats-credentials FILE`.\n"
     )
     file = tmp_path / "host-a.creds"
     assert SECRET.search(file.read_text())

@@ -115,8 +115,8 @@ def test_an_edge_that_has_not_shown_it_yet() -> None:
     site.shown["a"] = None
     event = site.event(site.schedule(Kind.RESTART, "web-0"))
     assert site.explain(event).sentence == (
-        "It waits for approval by web (web-0), until 2026-03-01 12:15:00 UTC; if the edge of its host has not shown it "
-        "to guests by then, until it has, or until 2026-03-01 12:30:00 UTC."
+        "It waits for approval by web (web-0), until 2026-03-01 12:15:00 UTC; if the edge of its host has not shown "
+        "the event to guests by then, until the edge has, or until 2026-03-01 12:30:00 UTC."
     )
     site.shown["a"] = site.now
     assert site.explain(event).sentence.endswith("until 2026-03-01 12:15:00 UTC at the latest.")

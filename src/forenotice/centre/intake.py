@@ -79,26 +79,28 @@ class Intake:
         try:
             await self._commit(batch)
         except Exception as error:
-            is_away = isinstance(error, errors.UnavailableError | errors.UnsoundError)
-            if is_away and not isinstance(error, errors.OverdueError):
-                # Perhaps another process can.
-                for message in batch:
-                    await message.nak(delay=RETRY_SECONDS)
-                await asyncio.sleep(RETRY_SECONDS)
-                return
-            # The others do not wait for a message that cannot be stored, or takes too long.
-            if len(batch) > 1:
-                half = len(batch) // 2
-                await self._take(batch[:half])
-                await self._take(batch[half:])
-                return
-            host = host_of(batch[0].subject)
-            if self._unstored.again(repr(error)):
-                log.exception("A message from an edge cannot be stored", action="cluster.unstored", host=host)
-            await batch[0].nak(delay=LATER_SECONDS)
+            failure = error
         else:
             for message in batch:
                 await message.ack()
+            return
+        is_away = isinstance(failure, errors.UnavailableError | errors.UnsoundError)
+        if is_away and not isinstance(failure, errors.OverdueError):
+            # Perhaps another process can.
+            for message in batch:
+                await message.nak(delay=RETRY_SECONDS)
+            await asyncio.sleep(RETRY_SECONDS)
+        elif len(batch) > 1:
+            # The others do not wait for a message that cannot be stored, or takes too long.
+            half = len(batch) // 2
+            await self._take(batch[:half])
+            await self._take(batch[half:])
+        else:
+            host = host_of(batch[0].subject)
+            if self._unstored.again(repr(failure)):
+                said = "A message from an edge cannot be stored"
+                log.error(said, action="cluster.unstored", host=host, exc_info=failure)
+            await batch[0].nak(delay=LATER_SECONDS)
 
     async def _commit(self, batch: Sequence[Msg]) -> None:
         heard: list[tuple[str, Heard]] = []

@@ -193,7 +193,8 @@ def _hand_over(ctx: Cluster, enrolled: "Enrolled", file: Path) -> None:
     if file != STANDARD_OUTPUT:
         with commands.using(file, "written"):
             data_directory.write_secret(file, enrolled.credentials)
-        said = f"The credentials of {host} are in {file}. Install it on {host}, for `edge run --nats-credentials FILE`."
+        there = f"Install this file on {host}, for `edge run --nats-credentials FILE`."
+        said = f"The credentials of {host} are in {file}. {there}"
         ctx.out.result(Credentials(host=host, key=key, file=str(file)), said)
     elif ctx.out.json:
         ctx.out.data(Credentials(host=host, key=key, credentials=enrolled.credentials))

@@ -126,13 +126,14 @@ def judge(seen: Seen) -> Iterator[Finding]:
         if stream is None:
             yield _judged(name, False, f"Stream {name} does not exist.", MAKE)
             continue
-        yield _judged(name, True, f"Stream {name} exists; its leader is {_leader(stream.cluster)}.")
+        leader = _leader(stream.cluster)
+        yield _judged(name, True, f"Stream {name} exists{leader and f'; its leader is {leader}'}.")
         anew = f"delete it while nothing waits in it (`nats stream rm {name}`), and start `forenotice serve` again"
         yield from _compare(name, STREAMS[name], wanted.as_dict(), stream.config, f"nats stream edit {name}", anew)
         yield from _group(name, stream.cluster)
     if up := seen.streams[UP]:
         yield from _consumed(seen, up)
-    clocks = {_leader(stream.cluster): stream.ts for stream in seen.streams.values() if stream}
+    clocks = {_leader(stream.cluster) or "a server": stream.ts for stream in seen.streams.values() if stream}
     if clocks:
         yield _clocks("clock", clocks, seen.asked, seen.answered)
 
@@ -237,7 +238,7 @@ def _shown(value: object) -> str:
 
 
 def _leader(group: Group | None) -> str:
-    return (group.leader or "none") if group else "the server"
+    return (group.leader or "") if group else "the server"
 
 
 def _group(name: str, group: Group | None) -> Iterator[Finding]:

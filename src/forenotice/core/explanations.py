@@ -239,8 +239,8 @@ def _sentence(draft: Draft, alike: list[Blocker], found: list[Blocker]) -> str: 
             if any(not _is_shown(draft, each.event) for each in alike):
                 longest = moment_told(blocker.until and blocker.until + draft.edges.patience)
                 return (
-                    f"It waits for approval by {who}, until {until}; if the edge of its host has not shown it to "
-                    f"guests by then, until it has, or until {longest}."
+                    f"It waits for approval by {who}, until {until}; if the edge of its host has not shown the event "
+                    f"to guests by then, until the edge has, or until {longest}."
                 )
             last = all(each.until and blocker.until and each.until <= blocker.until for each in found)
             return f"It waits for approval by {who}, until {until}{' at the latest' if last else ''}."

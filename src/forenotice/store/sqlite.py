@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from forenotice.core import errors
 from forenotice.store.database import Mark, PooledStore, brief, translated
 from forenotice.store.queries import Connection, Executor, Flavour
 
-_BUSY_SECONDS = 10.0
+_BUSY_SECONDS, _BUSY_PAUSE = 10.0, 0.01
 _INSTRUCTIONS = 100_000
 """SQLite calls the progress handler after so many instructions, about a millisecond of work."""
 _STATEMENTS = 256
@@ -58,6 +59,20 @@ def log_of(path: Path, suffix: str = "-wal") -> Path:
     return file.with_name(file.name + suffix)
 
 
+def _switch_to_log(connection: sqlite3.Connection) -> None:
+    """SQLite does not wait by itself for others that do the same to a new file."""
+    deadline = monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or monotonic() > deadline:
+                raise
+            sleep(_BUSY_PAUSE)
+        else:
+            return
+
+
 class File:
     """The database file and its log as opened; checks that their paths still lead to the same files."""
 
@@ -71,7 +86,7 @@ class File:
         """How large the file was, and the version of its schema then."""
         self._missed: Path | None = None
         try:
-            self._anchor.execute("PRAGMA journal_mode = WAL")
+            _switch_to_log(self._anchor)
             self._anchor.execute("SELECT count(*) FROM sqlite_master").fetchone()
             self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             self._known = {each: _look(each) for each in (path, log_of(path), log_of(path, _SHARED))}

@@ -69,10 +69,10 @@ def read_until(terminal: int, wanted: str) -> str:
 def test_a_terminal_is_drawn_on_and_left_clean(fresh: Run, ending: signal.Signals) -> None:
     fresh("vm", "restart", "web-0")
     with on_a_terminal("watch") as (process, terminal):
-        said = read_until(terminal, "It waits for approval by web (web-0)")
+        said = read_until(terminal, "event.scheduled by operator:admin")
         assert "\x1b[?1049h" in said
         assert re.search(r"1[45] min (\d+ s)?", said)
-        assert "event.scheduled by operator:admin" in said
+        assert "It waits for approval by web (web-0)" in said
         process.send_signal(ending)
         assert read_until(terminal, "\x1b[?1049l").endswith("\x1b[?25h\x1b[?1049l")
         assert process.wait(30) == 0

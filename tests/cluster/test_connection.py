@@ -8,6 +8,7 @@ from pathlib import Path
 from structlog.testing import capture_logs
 from tests.nats_servers import nats_servers
 
+from forenotice import cluster
 from forenotice.cluster.connection import Servers, close, connect
 
 SECONDS = 20.0
@@ -32,8 +33,7 @@ def test_two_reasons_that_take_turns_do_not_fill_the_log() -> None:
                 urls = (closed, f"nats://{host}:{port}")
                 connecting = asyncio.create_task(connect(Servers(urls=urls), "test", "_INBOX"))
                 await until(lambda: attempts >= 8)
-                connecting.cancel()
-                await asyncio.wait({connecting})
+                await cluster.cancel((connecting,))
         failed = [(entry["reason"], entry["times"]) for entry in logged if entry["action"] == "nats.failed"]
         assert len(dict(failed)) > 1, failed
         assert len(set(failed)) == len(failed), failed

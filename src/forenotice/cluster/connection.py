@@ -172,8 +172,11 @@ async def _until_lost(client: Client, lost: asyncio.Event, pause: float) -> None
 
 async def close(client: Client) -> None:
     """Nothing depends on how it ends; after a TLS handshake that failed, it would wait for ever."""
-    with suppress(Exception):
-        await asyncio.wait_for(client.close(), CLOSE_SECONDS)
+    closing = asyncio.create_task(client.close())
+    closing.add_done_callback(lambda done: done.cancelled() or done.exception())
+    await asyncio.wait({closing}, timeout=CLOSE_SECONDS)
+    # Not waited for: the client may lose that, too.
+    closing.cancel()
 
 
 @asynccontextmanager

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from forenotice.cluster.connection import Servers
 
 DONE, FAILED, USAGE = 0, 1, 2
-END_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +142,7 @@ class Edge:
         finally:
             await self.server.stop()
             await self.status.stop()
-            await _end(tasks)
+            await cluster.cancel(tasks)
         for task in done:
             # None of the works ends by itself: this raises what ended one.
             task.result()
@@ -209,11 +208,3 @@ class Edge:
     def _jitter(self) -> float:
         """Between three quarters and one: edges that started together do not stay together."""
         return 0.75 + int(self._runtime.new_id()[:4], 16) / 65536 / 4
-
-
-async def _end(tasks: Collection[asyncio.Task[Any]]) -> None:
-    while tasks:
-        for task in tasks:
-            task.cancel()
-        # Again, because NATS's client loses a cancellation that comes together with what it waits for.
-        _, tasks = await asyncio.wait(tasks, timeout=END_SECONDS)

@@ -2,10 +2,11 @@
 
 import os
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic
 from typing import Any
 
 import msgspec
@@ -61,14 +62,14 @@ def log_of(path: Path, suffix: str = "-wal") -> Path:
 
 def _switch_to_log(connection: sqlite3.Connection) -> None:
     """SQLite does not wait by itself for others that do the same to a new file."""
-    deadline = monotonic() + _BUSY_SECONDS
+    deadline, pause = monotonic() + _BUSY_SECONDS, threading.Event()
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or monotonic() > deadline:
                 raise
-            sleep(_BUSY_PAUSE)
+            pause.wait(_BUSY_PAUSE)
         else:
             return
 

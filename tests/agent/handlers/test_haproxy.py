@@ -144,10 +144,11 @@ def test_servers_are_drained_and_made_ready_again(proxy: Proxy) -> None:
 def test_draining_takes_until_the_last_session_has_ended(proxy: Proxy) -> None:
     outcomes: list[Outcome] = []
     drain = proxy.handler("web/one", "web/two")
-    with beside(lambda: outcomes.append(drain.run())), proxy.session() as session:
+    with proxy.session() as session, beside(lambda: outcomes.append(drain.run())):
         until(lambda: proxy.states()["web/two"] == "DRAIN")
         session.sendall(b"still here")
         assert session.recv(100) == b"still here"
+        session.close()
     assert outcomes == [done("drained web/one, web/two; no session is left")]
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from forenotice.cluster.demo import free_ports
 from forenotice.cluster.keys import Keys
 
 HOST = "127.0.0.1"
@@ -101,7 +102,7 @@ class NatsServers(list[NatsServer]):
     ) -> None:
         """`keys`: users need credentials. `configuration`: added to each server's. `sync`: when writes are synced."""
         super().__init__()
-        ports = _free_ports(3 * count)
+        ports = free_ports(3 * count)
         clients, monitoring, routes = ports[:count], ports[count : 2 * count], ports[2 * count :]
         peers = ", ".join(f'"nats://{HOST}:{port}"' for port in routes)
         for index in range(count):
@@ -146,9 +147,3 @@ def nats_servers(
             stack.callback(server.kill)
         servers.start()
         yield servers
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        taken = [stack.enter_context(socket.create_server((HOST, 0))) for _ in range(count)]
-        return [one.getsockname()[1] for one in taken]

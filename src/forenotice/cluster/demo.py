@@ -15,7 +15,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ OWN = frozenset({"lock", f"{FILE}.new"})
 """What is there before there is a cluster."""
 HOST = "127.0.0.1"
 ANY_PORT = f"{HOST}:0"
+PORTS = range(10_000, 32_000)
 NATS = ("nats-1", "nats-2", "nats-3")
 EDGES = {"host-a": "web-0", "host-b": "db", "host-c": "pool_4"}
 """Hosts with an edge, and the VM for callers from an address that is no VM's."""
@@ -126,7 +127,7 @@ class Demo:
     def _start_nats(self) -> None:
         program = _nats_server()
         assert program is not None
-        ports = _free_ports(3 * len(NATS))
+        ports = free_ports(3 * len(NATS))
         routes = [f"{HOST}:{ports.pop()}" for _ in NATS]
         peers = ", ".join(f'"nats://{route}"' for route in routes)
         for role, route in zip(NATS, routes, strict=True):
@@ -362,11 +363,16 @@ def _nats_server() -> str | None:
     return shutil.which("nats-server", path=f"{sysconfig.get_path('scripts')}:{os.environ.get('PATH', '')}")
 
 
-def _free_ports(count: int) -> list[int]:
-    """That the system chooses; each server has to know those of the others before it starts."""
+def free_ports(count: int) -> list[int]:
+    """Not of those that the system gives to clients: a server that is restarted finds its port free again."""
+    ports: list[int] = []
     with ExitStack() as stack:
-        taken = [stack.enter_context(socket.create_server((HOST, 0))) for _ in range(count)]
-        return [each.getsockname()[1] for each in taken]
+        while len(ports) < count:
+            port = PORTS[secrets.randbelow(len(PORTS))]
+            with suppress(OSError):
+                stack.enter_context(socket.create_server((HOST, port)))
+                ports.append(port)
+    return ports
 
 
 # What they say of themselves
